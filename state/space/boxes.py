@@ -1,0 +1,106 @@
+"""Closed integer boxes on the rank space: the geometry that everything else is written in.
+
+Every attribute maps to an order-preserving int64 rank (`ranks.py`), so a conjunction of predicates is a closed
+box of integers, and subtracting one box from another is a matter of +-1: no epsilon, no open ends.
+
+    rank  ABSENT            PRESENT_MIN ........................ PRESENT_MAX
+          (not there)       every value that an event can carry
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+ABSENT = -(2**63)
+"""The lowest rank of every attribute: missing, null, or of the wrong kind."""
+PRESENT_MIN = ABSENT + 1
+PRESENT_MAX = 2**63 - 1
+
+Ranks = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """A set of closed boxes: row i is the box `lows[i] <= x <= highs[i]` in every dimension.
+
+    Invariant: both arrays are int64 of one shape (n, d), C-contiguous, and `lows <= highs` everywhere.
+    The boxes of one subscription are disjoint; `Boxes` itself does not ask for that.
+
+    >>> b = Boxes.of([([0, 0], [3, 3]), ([5, 0], [9, 9])])
+    >>> len(b), b.d
+    (2, 2)
+    >>> b.contains(np.array([[1, 1], [4, 4], [9, 0]]))
+    array([ True, False,  True])
+    """
+
+    lows: Ranks
+    highs: Ranks
+
+    @classmethod
+    def of(cls, boxes: list[tuple[list[int], list[int]]], d: int | None = None) -> Boxes:
+        """Build from a list of (low corner, high corner); `d` is needed only for an empty list."""
+        if not boxes:
+            assert d is not None, "an empty set of boxes needs its number of dimensions"
+            return cls.empty(d)
+        lows = np.array([low for low, _ in boxes], dtype=np.int64)
+        highs = np.array([high for _, high in boxes], dtype=np.int64)
+        return cls(lows, highs)
+
+    @classmethod
+    def empty(cls, d: int) -> Boxes:
+        return cls(np.empty((0, d), np.int64), np.empty((0, d), np.int64))
+
+    @classmethod
+    def everything(cls, d: int) -> Boxes:
+        """The one box that spans every rank of `d` attributes, absent included."""
+        return cls(np.full((1, d), ABSENT, np.int64), np.full((1, d), PRESENT_MAX, np.int64))
+
+    @property
+    def d(self) -> int:
+        return int(self.lows.shape[1])
+
+    def __len__(self) -> int:
+        return int(self.lows.shape[0])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Boxes):
+            return NotImplemented
+        return np.array_equal(self.lows, other.lows) and np.array_equal(self.highs, other.highs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __iter__(self) -> Iterator[tuple[Ranks, Ranks]]:
+        return iter(zip(self.lows, self.highs, strict=True))
+
+    def contains(self, points: Ranks) -> NDArray[np.bool_]:
+        """Tell for each row of `points` whether some box holds it. Cost: O(n * d * points), vectorised."""
+        inside = np.zeros(len(points), dtype=bool)
+        for low, high in self:
+            inside |= ((points >= low) & (points <= high)).all(axis=1)
+        return inside
+
+    def clipped(self, low: Ranks, high: Ranks) -> Boxes:
+        """The parts of these boxes inside one box, the empty ones dropped."""
+        lows, highs = np.maximum(self.lows, low), np.minimum(self.highs, high)
+        keep = (lows <= highs).all(axis=1)
+        return Boxes(np.ascontiguousarray(lows[keep]), np.ascontiguousarray(highs[keep]))
+
+    def bounding(self) -> Boxes:
+        """The smallest single box around all of them (none stays none)."""
+        if len(self) == 0:
+            return self
+        return Boxes(self.lows.min(axis=0, keepdims=True), self.highs.max(axis=0, keepdims=True))
+
+    def joined(self, other: Boxes) -> Boxes:
+        return Boxes(np.concatenate([self.lows, other.lows]), np.concatenate([self.highs, other.highs]))
+
+    def check(self) -> None:
+        """Assert the invariant."""
+        assert self.lows.dtype == np.int64
+        assert self.highs.dtype == np.int64
+        assert self.lows.shape == self.highs.shape
+        assert (self.lows <= self.highs).all()

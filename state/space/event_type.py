@@ -1,0 +1,55 @@
+"""Event types: named content spaces, each a list of attributes with kinds and domains.
+
+`hilcast.toml` describes them (`state/config.py` reads and checks it); everything else receives an `EventType`.
+The order of attributes is the order of the dimensions of every box, point and rank vector of the type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+Kind = Literal["int", "float", "boolean", "category", "timestamp", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One attribute: `min` and `max` shape the grid only; what lies outside falls into the edge cells."""
+
+    name: str
+    kind: Kind
+    min: int | float | str | None = None
+    max: int | float | str | None = None
+    values: tuple[str, ...] = ()
+    """The declared values of a category, in order."""
+    imprecise: Literal["certain", "possible"] | None = None
+    """How a publication may give this attribute as an interval; None: it may not."""
+
+
+@dataclass(frozen=True)
+class EventType:
+    """A content space; `dimension["price"]` is the column of an attribute in every box and rank vector."""
+
+    name: str
+    attributes: tuple[Attribute, ...]
+    reduction: str = "covering"
+    parameters: dict[str, object] = field(default_factory=dict)
+    advertisements: bool = False
+    cubes: int = 16
+    """Number of cubes, a power of two: the unit of state, index and parallelism."""
+    index: tuple[str, ...] = ()
+    """Attributes of the Hilbert grid, at most 6; empty: chosen by `state.space.grid`."""
+    bits: int | None = None
+    """Bits per dimension of the Hilbert grid; None: chosen by `state.space.grid`."""
+
+    @property
+    def d(self) -> int:
+        return len(self.attributes)
+
+    @cached_property
+    def dimension(self) -> dict[str, int]:
+        return {attribute.name: i for i, attribute in enumerate(self.attributes)}
+
+    def attribute(self, name: str) -> Attribute:
+        return self.attributes[self.dimension[name]]
