@@ -1,0 +1,145 @@
+"""The contract suite judged by itself: it passes an honest reduction and fails each way of being wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from state.reductions.interface import Decision, Delta, Geometry
+from state.space.boxes import Boxes
+from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
+
+
+class ForwardAll:
+    """The plainest honest reduction: forward everything."""
+
+    def __init__(self) -> None:
+        self.live: dict[str, Geometry] = {}
+
+    def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
+        gone = tuple(sorted(id for id in removed if id in self.live))
+        new = {id: added[id] for id in sorted(added) if self.live.get(id) != added[id]}
+        self.live = {id: entry for id, entry in (self.live | new).items() if id not in gone}
+        return Delta(new, gone)
+
+    def decide(self, entry: Geometry) -> Decision:
+        return Decision(covered=False, reason="everything is forwarded")
+
+    def forwarded(self) -> dict[str, Geometry]:
+        return dict(self.live)
+
+    def stats(self) -> dict[str, int | float]:
+        size, n = len(self.encode()), len(self.live)
+        return {"entries": n, "forwarded": len(self.forwarded()), "withheld": 0, "bytes": size}
+
+    def check(self) -> None:
+        assert None not in self.live
+
+    def encode(self) -> bytes:
+        boxes = {id: [e.lows.tolist(), e.highs.tolist()] for id, e in sorted(self.live.items())}
+        return b"\x01" + json.dumps(boxes).encode()
+
+    @classmethod
+    def decode(cls, blob: bytes) -> ForwardAll:
+        made = cls()
+        for id, (lows, highs) in json.loads(blob[1:]).items():
+            made.live[id] = Boxes.of(list(zip(lows, highs, strict=True)), d=2)
+        return made
+
+
+class Forgets(ForwardAll):
+    """Does not forward what is asked for under the id `c`."""
+
+    def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
+        delta = super().update(added, removed)
+        kept = {id: entry for id, entry in delta.added.items() if id != "c"}
+        return Delta(kept, tuple(id for id in delta.removed if id != "c"))
+
+    def forwarded(self) -> dict[str, Geometry]:
+        return {id: entry for id, entry in self.live.items() if id != "c"}
+
+
+class KeepsTheOld(ForwardAll):
+    """Never tells the neighbour to remove anything."""
+
+    def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
+        return Delta(super().update(added, removed).added)
+
+
+class SendsAgain(ForwardAll):
+    """Sends what the neighbour holds."""
+
+    def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
+        delta = super().update(added, removed)
+        return Delta(dict(delta.added) | {id: added[id] for id in sorted(added)}, delta.removed)
+
+
+class BoastsCovered(ForwardAll):
+    """Says "covered" for everything."""
+
+    def decide(self, entry: Geometry) -> Decision:
+        return Decision(covered=True)
+
+
+class FalseWitness(ForwardAll):
+    """Gives a witness without looking."""
+
+    def decide(self, entry: Geometry) -> Decision:
+        return Decision(covered=False, witness=(0, 0))
+
+
+class LosesInState(ForwardAll):
+    """Drops the entry `a` when decoded."""
+
+    @classmethod
+    def decode(cls, blob: bytes) -> LosesInState:
+        made = cls()
+        made.live = {id: entry for id, entry in ForwardAll.decode(blob).live.items() if id != "a"}
+        return made
+
+
+class HashOrder(ForwardAll):
+    """Lets the order of a set into its bytes."""
+
+    def encode(self) -> bytes:
+        return super().encode() + ",".join({f"id-{id}" for id in self.live}).encode()
+
+
+SPACE = BoxSpace((0, 0), (3, 3))
+CONTRACT = Contract(make=ForwardAll, decode=ForwardAll.decode, space=SPACE, examples=25)
+HASH_ORDER = Contract(make=HashOrder, decode=HashOrder.decode, space=SPACE)
+
+TestForwardAll = machine(CONTRACT).TestCase
+
+
+WRONG = [Forgets, KeepsTheOld, SendsAgain, BoastsCovered, FalseWitness, LosesInState]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
+def test_the_suite_fails_what_is_wrong(wrong: type[ForwardAll]) -> None:
+    """Each broken reduction is caught."""
+    suite = machine(Contract(make=wrong, decode=wrong.decode, space=SPACE))
+    enough = settings(
+        suite.TestCase.settings,
+        max_examples=200,
+        database=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+    )
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(suite, settings=enough)
+
+
+def test_an_honest_reduction_is_the_same_in_any_process() -> None:
+    """Processes with other string hashes come to the same deltas and bytes."""
+    assert_same_in_any_process("tests.reductions.test_contract")
+
+
+def test_the_order_of_a_set_is_caught() -> None:
+    """Bytes that depend on string hashes fail the comparison across processes."""
+    with pytest.raises(AssertionError, match="came to other bytes"):
+        assert_same_in_any_process("tests.reductions.test_contract", "HASH_ORDER")
