@@ -1,0 +1,51 @@
+"""`python -m infra.local setup | up | down | status | lock`: what is needed before `hilcast` can run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from infra.local import jars, java, redis
+from infra.local.services import LocalServices
+from state.errors import HilcastError
+
+
+def setup() -> None:
+    """Check Java and Redis and fetch the jars that are missing; quick when nothing is."""
+    java.find()
+    for wanted in jars.SETS:
+        jars.fetch(wanted)
+    redis.find()
+
+
+def main(arguments: list[str]) -> int:
+    """Run one of the actions; 1 with a message when it is refused."""
+    parser = argparse.ArgumentParser(prog="python -m infra.local", description=__doc__)
+    parser.add_argument("action", choices=["setup", "up", "down", "status", "lock"])
+    parser.add_argument("--data", type=Path, default=Path("var/local"))
+    parser.add_argument("--kafka", default="127.0.0.1:9092")
+    parser.add_argument("--redis", default="redis://127.0.0.1:6379/0")
+    chosen = parser.parse_args(arguments)
+    try:
+        services = LocalServices(chosen.data, kafka=chosen.kafka, redis=chosen.redis, say=print)
+        if chosen.action == "setup":
+            setup()
+        elif chosen.action == "lock":
+            sys.stdout.write(jars.lock())
+        elif chosen.action == "up":
+            services.up()
+        elif chosen.action == "down":
+            services.down()
+        else:
+            for each in services.status():
+                state = f"runs, pid {each.pid}" if each.running else "stopped"
+                print(f"{each.name} at {each.address}: {state}; log {each.log}")
+    except HilcastError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

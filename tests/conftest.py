@@ -1,0 +1,7 @@
+"""Fixtures of all tests."""
+
+from __future__ import annotations
+
+from tests.services import services, unique
+
+__all__ = ["services", "unique"]
