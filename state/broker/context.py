@@ -1,0 +1,55 @@
+"""What a key needs to know besides its own state: configuration, grids, and the epoch of this step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from state.config import Config, Topics
+from state.messages import Output
+from state.space.grid import Grid
+
+
+@dataclass
+class Context:
+    """One control batch: every key handled in it has the same generation and epoch."""
+
+    config: Config
+    generation: int
+    batch: int
+    hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.hosts = self.hosts or self.config.deployment.hosts
+
+    @cached_property
+    def topics(self) -> Topics:
+        return Topics(self.config.deployment.prefix)
+
+    @cached_property
+    def grids(self) -> dict[str, Grid]:
+        return {name: Grid.of(event_type) for name, event_type in self.config.types.items()}
+
+    @property
+    def epoch(self) -> str:
+        return f"{self.generation}.{self.batch}"
+
+    def at(self, generation: int, batch: int) -> Context:
+        """The same configuration at another epoch; grids are shared, not built again."""
+        other = Context(self.config, generation, batch, self.hosts)
+        other.__dict__["grids"] = self.grids
+        return other
+
+
+@dataclass
+class Result:
+    """What handling a batch of records did to one key."""
+
+    state: bytes | None
+    outputs: list[Output] = field(default_factory=list)
+    index: bytes | None = None
+    """The compiled index to publish, when it changed or was asked for."""
+    topics: set[str] = field(default_factory=set)
+    """Delivery topics that must exist before the outputs are written."""
+    figures: dict[str, int] = field(default_factory=dict)
+    """What people want to count: control messages sent, saved, refused ..."""

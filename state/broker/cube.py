@@ -1,0 +1,339 @@
+"""Cube and wide keys: the geometry of one part of a type at one broker.
+
+    homes ─────────┐                                      ┌──> index of this part (Redis)
+                   ├─> interfaces: what each asked for ───┤
+    neighbour n ───┘                                      └──> for each neighbour m: reduction over everything that
+                                                               the other interfaces asked for ──Delta──> m
+
+All messages of a batch are folded into one net change per interface, and the change is applied as one step: what a
+reduction promotes is added in the same message that removes what it had been covering.
+
+Where the type asks for advertisements, an entry goes to neighbour m only if it meets an advertisement that came from
+m. Overlap is decided on boxes (or ranges): exact where the geometry is, and never less than the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from state.broker.context import Context, Result
+from state.broker.index import CompiledPart, compile_part
+from state.broker.keys import Key, shard
+from state.broker.protocol import (
+    Advertised,
+    Change,
+    Entry,
+    LocalEntry,
+    Outbox,
+    Resync,
+    encode,
+    pack,
+    unpack,
+)
+from state.messages import Output
+from state.reductions import create, forwards_ranges, restore
+from state.reductions.interface import Geometry, Ranges, Reduction
+from state.space.boxes import Boxes
+
+FORMAT = 1
+LOCAL = ""
+"""The interface of this broker's own clients and publishers."""
+
+
+class CubeState(msgspec.Struct):
+    """Everything a part keeps between batches."""
+
+    local: dict[str, LocalEntry] = {}
+    received: dict[str, dict[str, Entry]] = {}
+    """What each neighbour asked for."""
+    advertised: dict[str, dict[str, Advertised]] = {}
+    """Advertisements by the interface they came from."""
+    incoming: dict[str, tuple[int, int]] = {}
+    """Generation and sequence last applied, by source key."""
+    pending: dict[str, list[Change]] = {}
+    """Parts of a snapshot that is not complete yet."""
+    sequences: dict[str, int] = {}
+    reductions: dict[str, bytes] = {}
+    selected: dict[str, list[str]] = {}
+    """Ids that an advertisement of that neighbour lets through; only for types with advertisements."""
+
+
+class Cube:
+    """One cube or wide key for the length of one batch: `apply` changes, then `finish`."""
+
+    def __init__(self, key: Key, blob: bytes | None, context: Context) -> None:
+        self.key = key
+        self.context = context
+        self.type = context.config.types[key.type]
+        self.grid = context.grids[key.type]
+        self.state = CubeState() if blob is None else decode_state(blob)
+        self.neighbours = context.config.overlay.neighbours(key.broker)
+        self.ranges = forwards_ranges(self.type)
+        self.outputs: list[Output] = []
+        self.changed: dict[str, dict[str, Geometry | None]] = {}
+        """By interface: ids in the namespace of the reductions, with their new geometry or None."""
+        self.ads_changed: dict[str, dict[str, Advertised | None]] = {}
+        self.resyncs: set[str] = set()
+        self.snapshots: set[str] = set()
+        self.dirty = blob is None
+        self.figures: dict[str, int] = {}
+
+    # ── incoming streams ────────────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, message: Change) -> None:
+        """Apply one message of a stream if it is the next one; ask for a snapshot at a gap."""
+        if message.grid != self.grid.hash:
+            return  # of another configuration; its sender will open a new generation when it restarts
+        generation, sequence = self._position(message.source)
+        here = (message.generation, message.sequence)
+        if here <= (generation, sequence):
+            return
+        if message.snapshot:
+            self._collect(message, here)
+        elif here == (generation, sequence + 1):
+            self.state.incoming[message.source] = here
+            self._change(message)
+        else:
+            self.resyncs.add(message.source)
+
+    def _position(self, source: str) -> tuple[int, int]:
+        known = self.state.incoming.get(source)
+        if known is not None:
+            return known
+        # a key of this deployment begins its streams with the generation; another one's begins with a snapshot
+        hosted = Key.parse(source).broker in self.context.hosts
+        return (self.context.generation if hosted else 0, 0)
+
+    def _collect(self, message: Change, here: tuple[int, int]) -> None:
+        parts = [] if message.part == 0 else self.state.pending.get(message.source, [])
+        if len(parts) != message.part:
+            self.resyncs.add(message.source)
+            return
+        parts.append(message)
+        self.state.incoming[message.source] = here
+        if len(parts) < message.parts:
+            self.state.pending[message.source] = parts
+            return
+        self.state.pending.pop(message.source, None)
+        self.resyncs.discard(message.source)
+        self._replace(message.source, parts)
+
+    def _replace(self, source: str, parts: list[Change]) -> None:
+        """Let a snapshot replace everything this stream said before, as one step."""
+        origin = Key.parse(source)
+        if origin.is_home:
+            shards = self.context.config.settings.home_shards
+            held = [id for id in self.state.local if shard(id, shards) == origin.number]
+            held_ads = [
+                id
+                for id in self.state.advertised.get(LOCAL, {})
+                if shard(id.split("/")[1], shards) == origin.number
+            ]
+        else:
+            held = list(self.state.received.get(origin.broker, {}))
+            held_ads = list(self.state.advertised.get(origin.broker, {}))
+        kept = {x.id for part in parts for x in [*part.local, *part.entries]}
+        kept_ads = {x.id for part in parts for x in part.advertised}
+        for part in parts:
+            self._change(part)
+        self._remove(origin, [id for id in held if id not in kept])
+        self._unadvertise(origin, [id for id in held_ads if id not in kept_ads])
+
+    def _change(self, message: Change) -> None:
+        origin = Key.parse(message.source)
+        interface = LOCAL if origin.is_home else origin.broker
+        self.dirty = True
+        for local in message.local:
+            self.state.local[local.id] = local
+            self._note(LOCAL, local.id, self._geometry(local.geometry))
+        for entry in message.entries:
+            self.state.received.setdefault(interface, {})[entry.id] = entry
+            self._note(interface, entry.id, unpack(entry.geometry))
+        for advertised in message.advertised:
+            self.state.advertised.setdefault(interface, {})[advertised.id] = advertised
+            self.ads_changed.setdefault(interface, {})[advertised.id] = advertised
+        self._remove(origin, message.removed)
+        self._unadvertise(origin, message.unadvertised)
+
+    def _remove(self, origin: Key, ids: Iterable[str]) -> None:
+        interface = LOCAL if origin.is_home else origin.broker
+        held = self.state.local if origin.is_home else self.state.received.get(interface, {})
+        for id in ids:
+            if held.pop(id, None) is not None:
+                self._note(interface, id, None)
+
+    def _unadvertise(self, origin: Key, ids: Iterable[str]) -> None:
+        interface = LOCAL if origin.is_home else origin.broker
+        held = self.state.advertised.get(interface, {})
+        for id in ids:
+            if held.pop(id, None) is not None:
+                self.ads_changed.setdefault(interface, {})[id] = None
+
+    def _note(self, interface: str, id: str, geometry: Geometry | None) -> None:
+        self.changed.setdefault(interface, {})[self._name(interface, id)] = geometry
+
+    def _name(self, interface: str, id: str) -> str:
+        """Ids as the reductions know them: BROKER/ID for subscriptions; ranges are told apart by where they came from."""
+        if interface == LOCAL:
+            return f"{self.key.broker}/{id}"
+        return f"{interface}>{id}" if self.ranges else id
+
+    def _geometry(self, packed: object) -> Geometry:
+        boxes = unpack(packed)  # type: ignore[arg-type]
+        return self.grid.ranges(boxes) if self.ranges else boxes  # type: ignore[arg-type]
+
+    # ── the other side of a stream ──────────────────────────────────────────────────────────────────────────────
+
+    def resync(self, message: Resync) -> None:
+        """Send a neighbour everything it should hold from here."""
+        broker = Key.parse(message.source).broker
+        if message.grid == self.grid.hash and broker in self.neighbours:
+            self.snapshots.add(broker)
+
+    def reduction(self, neighbour: str) -> Reduction:
+        """The reduction towards one neighbour, unpacked."""
+        blob = self.state.reductions.get(neighbour)
+        domain = self._domain()
+        return create(self.type, domain) if blob is None else restore(self.type, domain, blob)
+
+    def _domain(self) -> Geometry:
+        if self.ranges:
+            first, last = self.grid.cube_range(self.key.number) if not self.key.is_wide else self.grid.full_range
+            return Ranges(np.array([first], np.int64), np.array([last], np.int64))
+        if self.key.is_wide:
+            return Boxes.everything(self.type.d)
+        low, high = self.grid.cube_box(self.key.number)
+        return Boxes(low.reshape(1, -1), high.reshape(1, -1))
+
+    def finish(self) -> Result:
+        """Decide what each neighbour must now hold, compile the index, pack the state."""
+        for source in sorted(self.resyncs):
+            request = Resync(str(self.key), self.grid.hash)
+            self.outputs.append(Output(self.context.topics.control, source.encode(), encode(request)))
+        outbox = Outbox(str(self.key), self.context.generation, self.grid.hash, self.state.sequences)
+        for neighbour in self.neighbours:
+            self._forward(neighbour, outbox)
+        index = compile_part(self.compiled()) if self.dirty else None
+        return Result(encode_state(self.state), self.outputs, index, set(), self.figures)
+
+    def compiled(self) -> CompiledPart:
+        """What the route query needs of this part."""
+        return CompiledPart.of(
+            self.type.d,
+            list(self.state.local.values()),
+            {n: [unpack(e.geometry) for e in entries.values()] for n, entries in self.state.received.items()},
+            [(a.publisher, a.filter) for a in self.state.advertised.get(LOCAL, {}).values()],
+        )
+
+    def _forward(self, neighbour: str, outbox: Outbox) -> None:
+        added, removed = self._inputs(neighbour)
+        snapshot = neighbour in self.snapshots
+        ads = {
+            id: ad
+            for interface, changes in self.ads_changed.items()
+            if interface != neighbour
+            for id, ad in changes.items()
+        }
+        if not (added or removed or ads or snapshot):
+            return
+        reduction = self.reduction(neighbour)
+        delta = reduction.update(added, removed)
+        self.state.reductions[neighbour] = reduction.encode()
+        self._count(len(added) + len(removed), len(delta.added) + len(delta.removed))
+        entries = reduction.forwarded() if snapshot else delta.added
+        if snapshot:
+            ads = {
+                id: ad
+                for interface, held in self.state.advertised.items()
+                if interface != neighbour
+                for id, ad in held.items()
+            }
+        elif not (delta or ads):
+            return
+        messages = outbox.change(
+            str(self.key.at(neighbour)),
+            snapshot=snapshot,
+            entries=[Entry(id, pack(geometry)) for id, geometry in entries.items()],
+            removed=[] if snapshot else list(delta.removed),
+            advertised=[ad for ad in ads.values() if ad is not None],
+            unadvertised=[id for id, ad in ads.items() if ad is None],
+        )
+        for target, message in messages:
+            self.outputs.append(Output(self.context.topics.control, target.encode(), encode(message)))
+
+    def _count(self, received: int, sent: int) -> None:
+        self.figures["entries_offered"] = self.figures.get("entries_offered", 0) + received
+        self.figures["entries_sent"] = self.figures.get("entries_sent", 0) + sent
+
+    # ── advertisements ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _inputs(self, neighbour: str) -> tuple[dict[str, Geometry], list[str]]:
+        """What changes in the reduction towards `neighbour`: entries of every other interface."""
+        changes = {
+            id: geometry
+            for interface, ids in self.changed.items()
+            if interface != neighbour
+            for id, geometry in ids.items()
+        }
+        if not self.type.advertisements:
+            added = {id: g for id, g in changes.items() if g is not None and len(g)}
+            return added, [id for id in changes if id not in added]
+        selected = dict.fromkeys(self.state.selected.get(neighbour, []))
+        fresh = set(changes)
+        if neighbour in self.ads_changed:
+            changes = {**dict.fromkeys(selected), **self._offered(neighbour)} | {
+                id: None for id, g in changes.items() if g is None
+            }
+        space = self._advertised_space(neighbour)
+        added: dict[str, Geometry] = {}
+        removed: list[str] = []
+        for id, geometry in changes.items():
+            if geometry is not None and len(geometry) and _meets(geometry, space):
+                if id in fresh or id not in selected:
+                    added[id] = geometry
+                selected[id] = None
+            elif id in selected:
+                removed.append(id)
+                del selected[id]
+        self.state.selected[neighbour] = list(selected)
+        return added, removed
+
+    def _offered(self, neighbour: str) -> dict[str, Geometry]:
+        """Everything that the interfaces other than `neighbour` ask for."""
+        offered = {self._name(LOCAL, id): self._geometry(e.geometry) for id, e in self.state.local.items()}
+        for interface, entries in self.state.received.items():
+            if interface != neighbour:
+                offered |= {self._name(interface, id): unpack(e.geometry) for id, e in entries.items()}
+        return offered
+
+    def _advertised_space(self, neighbour: str) -> list[Geometry]:
+        return [self._geometry(a.geometry) for a in self.state.advertised.get(neighbour, {}).values()]
+
+
+def _meets(geometry: Geometry, space: list[Geometry]) -> bool:
+    return any(_overlap(geometry, other) for other in space)
+
+
+def _overlap(a: Geometry, b: Geometry) -> bool:
+    """Whether two geometries of one kind have a point in common."""
+    if isinstance(a, Boxes) and isinstance(b, Boxes):
+        low = np.maximum(a.lows[:, None, :], b.lows[None, :, :])
+        high = np.minimum(a.highs[:, None, :], b.highs[None, :, :])
+        return bool((low <= high).all(axis=2).any())
+    assert isinstance(a, Ranges)
+    assert isinstance(b, Ranges)
+    first = np.searchsorted(b.ends, a.starts)
+    inside = first < len(b)
+    return bool((b.starts[first[inside]] <= a.ends[inside]).any())
+
+
+def encode_state(state: CubeState) -> bytes:
+    return bytes([FORMAT]) + msgspec.msgpack.encode(state)
+
+
+def decode_state(blob: bytes) -> CubeState:
+    assert blob[0] == FORMAT, f"cube state of format {blob[0]}, this is {FORMAT}"
+    return msgspec.msgpack.decode(blob[1:], type=CubeState)

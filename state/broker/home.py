@@ -1,0 +1,400 @@
+"""Home keys: each owns the ids whose hash falls to it, and alone decides what becomes of them.
+
+    inbox ──> home ──┬─> receipt           the one answer
+                     ├─> registry          the accepted fact, from which everything can be rebuilt
+                     └─> cubes of old and new, one message each, the filter clipped to the cube (maybe to nothing)
+
+Versions: an event older than the highest version accepted on its key, or equally old with other content, is stale; the
+very same event is a repeat and is answered again. Without a version it is the last accepted + 1. Withdrawals leave a
+tombstone that keeps the version. What a replay reads again (its offset is not beyond the recorded one) is never new.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from state.broker.context import Context, Result
+from state.broker.keys import Key, wide_key
+from state.broker.protocol import Advertised, Change, Expire, Forget, LocalEntry, Outbox, Resync, encode, pack
+from state.errors import HilcastError
+from state.filters.cloudevents import read_filter
+from state.filters.geometry import geometry
+from state.filters.printing import to_text
+from state.messages import (
+    Output,
+    Record,
+    Registration,
+    dead_letter,
+    owner_of,
+    read_registration,
+    receipt,
+)
+from state.space.boxes import Boxes
+from state.space.mapping import read_subscription_mapping
+
+FORMAT = 1
+
+
+class Fact(msgspec.Struct, kw_only=True):
+    """What home knows of one id, live or withdrawn."""
+
+    version: int
+    owner: str | None
+    filter: str | None
+    """The filter as JSON, as it was sent."""
+    ttl_ms: int | None
+    expires_ms: int | None
+    sink: str | None
+    content: bytes
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    live: bool
+    ended: str | None = None
+    """`withdrawn` or `expired`, once it is not live."""
+    dormant: str | None = None
+    """Why the present configuration cannot use it: code and reason."""
+    wide: bool | None = None
+    parts: list[str] = []
+    """Where its geometry is: `cube:n`, `wide:n`."""
+
+
+class HomeState(msgspec.Struct):
+    """Facts by id (advertisements under `a/ID`, subscriptions under `s/ID`) and the numbers of the outgoing streams."""
+
+    facts: dict[str, Fact] = {}
+    sequences: dict[str, int] = {}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A filter's geometry, cut up by the parts it touches."""
+
+    wide: bool
+    boxes: dict[str, Boxes]
+    residual: str | None
+
+
+class Home:
+    """One home key for the length of one batch: `apply` records, then `finish`."""
+
+    def __init__(self, key: Key, blob: bytes | None, context: Context) -> None:
+        self.key = key
+        self.context = context
+        self.type = context.config.types[key.type]
+        self.grid = context.grids[key.type]
+        self.state = HomeState() if blob is None else _decode(blob)
+        self.outputs: list[Output] = []
+        self.topics: set[str] = set()
+        self.puts: dict[str, dict[str, LocalEntry | Advertised]] = {}
+        self.drops: dict[str, set[str]] = {}
+        self.snapshots: set[str] = set()
+        self.figures: dict[str, int] = {}
+
+    # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def register(self, record: Record) -> None:
+        """Answer one record of an inbox."""
+        origin = (record.topic, record.partition, record.offset)
+        registration: Registration | None = None
+        try:
+            registration = read_registration(record, self.context.config)
+            self._decide(registration, record, origin)
+        except HilcastError as error:
+            self._refuse(record, registration, origin, error)
+
+    def expire(self, message: Expire) -> None:
+        """End a version whose time to live has passed; anything newer stays."""
+        slot = _slot(message.advertisement, message.id)
+        fact = self.state.facts.get(slot)
+        if fact is None or not fact.live or fact.version != message.version:
+            return
+        self._end(slot, fact, "expired")
+        self._answer("expired", slot, fact, (fact.topic, fact.partition, fact.offset))
+
+    def forget(self, message: Forget) -> None:
+        """Drop a tombstone whose stated time has passed."""
+        slot = _slot(message.advertisement, message.id)
+        fact = self.state.facts.get(slot)
+        if fact is None or fact.live or fact.version != message.version:
+            return
+        del self.state.facts[slot]
+        self.outputs.append(Output(self.context.topics.registry, self._registry_key(slot), None))
+
+    def resync(self, message: Resync) -> None:
+        """Send a cube everything it should have from here."""
+        if message.grid == self.grid.hash:
+            self.snapshots.add(Key.parse(message.source).part)
+
+    def restore(self, slot: str, fact: Fact) -> None:
+        """Take a fact of the registry as it is; a filter the configuration no longer allows lies dormant."""
+        fact.parts, fact.wide, fact.dormant = [], None, None
+        self.state.facts[slot] = fact
+        if not fact.live:
+            return
+        try:
+            placement = self._place(slot, msgspec.json.decode(fact.filter or "null"), None)
+        except HilcastError as error:
+            fact.dormant = f"{error.code}: {error.reason}"
+            self._answer("refused", slot, fact, (fact.topic, fact.partition, fact.offset), error)
+            return
+        self._put(slot, fact, placement)
+        if slot.startswith("s/"):
+            self.topics.add(self._destination(fact))
+
+    # ── decisions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _decide(self, event: Registration, record: Record, origin: tuple[str, int, int]) -> None:
+        slot = _slot(event.advertisement, event.id)
+        known = self.state.facts.get(slot)
+        content = event.content()
+        if known is not None and (known.topic, known.partition) == origin[:2] and record.offset <= known.offset:
+            # a replay after a lost checkpoint or a crash reads again what is already recorded
+            if record.offset == known.offset:
+                self._answer(_answer_kind(known), slot, known, origin)
+            return
+        last = -1 if known is None else known.version
+        version = event.version if event.version is not None else max(last, 0) + 1
+        if known is not None and event.version is not None and version <= last:
+            if version == last and content == known.content:
+                self._answer(_answer_kind(known), slot, known, origin)
+                return
+            raise HilcastError("stale-version", f"version {version} is not newer than {last}")
+        if version > 2**63 - 1:
+            raise HilcastError("bad-value", "no version is left above 2^63-1")
+        if event.withdraw:
+            self._withdraw(slot, known, version, content, record)
+        else:
+            self._accept(slot, known, event, version, content, record)
+
+    def _accept(
+        self, slot: str, known: Fact | None, event: Registration, version: int, content: bytes, record: Record
+    ) -> None:
+        live = known if known is not None and known.live else None
+        placement = self._place(slot, event.filter, live.wide if live else None, event.ranges)
+        fact = Fact(
+            version=version,
+            owner=event.owner,
+            filter=msgspec.json.encode(event.filter).decode(),
+            ttl_ms=event.ttl_ms,
+            expires_ms=None if event.ttl_ms is None else record.timestamp_ms + event.ttl_ms,
+            sink=event.sink,
+            content=content,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            live=True,
+            parts=[] if live is None else live.parts,
+        )
+        self.state.facts[slot] = fact
+        self._put(slot, fact, placement)
+        if not event.advertisement:
+            self.topics.add(self._destination(fact))
+        self._register(slot, fact)
+        self._answer("accepted" if live is None else "replaced", slot, fact, record.place)
+
+    def _withdraw(self, slot: str, known: Fact | None, version: int, content: bytes, record: Record) -> None:
+        fact = Fact(
+            version=version,
+            owner=None if known is None else known.owner,
+            filter=None,
+            ttl_ms=None,
+            expires_ms=None,
+            sink=None,
+            content=content,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            live=False,
+            parts=[] if known is None else known.parts,
+        )
+        self.state.facts[slot] = fact
+        self._end(slot, fact, "withdrawn")
+        self._answer("withdrawn", slot, fact, record.place)
+
+    def _end(self, slot: str, fact: Fact, how: str) -> None:
+        for part in fact.parts:
+            self._drop(part, slot)
+        fact.live, fact.ended, fact.parts, fact.wide, fact.dormant = False, how, [], None, None
+        self._register(slot, fact)
+
+    def _refuse(
+        self, record: Record, event: Registration | None, origin: tuple[str, int, int], error: HilcastError
+    ) -> None:
+        slot = None if event is None else _slot(event.advertisement, event.id)
+        known = None if slot is None else self.state.facts.get(slot)
+        owner = known.owner if event is not None and event.withdraw and known is not None else None
+        self.outputs.append(refusal(record, self.context, error, owner, None if event is None else event.version))
+        if error.code != "stale-version":
+            self.outputs.append(dead_letter(self.context.topics, record, error.code, error.reason))
+        self.figures["refused"] = self.figures.get("refused", 0) + 1
+
+    # ── geometry ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _place(self, slot: str, filter_value: object, wide: bool | None, ranges: str | None = None) -> Placement:
+        """Cut a filter up by the parts it touches.
+
+        A filter that would touch more than 1/8 of the cubes goes to a wide key. A replacement stays with the kind its
+        predecessor had: cube and wide keys change at different moments, and an event that matches both filters must
+        find one of them at every moment.
+        """
+        tree = read_filter(filter_value, self.type)
+        shape = geometry(tree, self.type)
+        if ranges is not None:
+            read_subscription_mapping(ranges, self.grid)
+        residual = None if shape.exact else to_text(tree)
+        touched = [int(c) for c in self.grid.cubes_of(shape.boxes)]
+        if slot.startswith("a/"):
+            boxes = {f"cube:{c}": self._clip(shape.boxes, c) for c in touched}
+            shards = range(self.context.config.settings.wide_shards)
+            boxes |= {f"wide:{i}": shape.boxes for i in shards}
+            return Placement(True, boxes, to_text(tree))
+        if wide is None:
+            wide = len(touched) > max(1, self.type.cubes // 8)
+        if wide:
+            part = wide_key(self.key.broker, self.key.type, slot[2:], self.context.config).part
+            return Placement(True, {part: shape.boxes} if len(shape.boxes) else {}, residual)
+        clipped = {f"cube:{c}": self._clip(shape.boxes, c) for c in touched}
+        return Placement(False, {part: b for part, b in clipped.items() if len(b)}, residual)
+
+    def _clip(self, boxes: Boxes, cube: int) -> Boxes:
+        return boxes.clipped(*self.grid.cube_box(cube))
+
+    def _destination(self, fact: Fact) -> str:
+        return fact.sink or self.context.topics.deliver(fact.owner or "")
+
+    def _put(self, slot: str, fact: Fact, placement: Placement) -> None:
+        for part in fact.parts:
+            if part not in placement.boxes:
+                self._drop(part, slot)
+        for part, boxes in placement.boxes.items():
+            self.drops.get(part, set()).discard(slot)
+            self.puts.setdefault(part, {})[slot] = self._entry(slot, fact, boxes, placement.residual)
+        fact.parts = list(placement.boxes)
+        fact.wide = placement.wide
+
+    def _entry(self, slot: str, fact: Fact, boxes: Boxes, residual: str | None) -> LocalEntry | Advertised:
+        if slot.startswith("a/"):
+            return Advertised(f"{self.key.broker}/{slot[2:]}", fact.owner or "", residual or "", pack(boxes))
+        return LocalEntry(slot[2:], fact.owner or "", self._destination(fact), residual, pack(boxes))
+
+    def _drop(self, part: str, slot: str) -> None:
+        self.puts.get(part, {}).pop(slot, None)
+        self.drops.setdefault(part, set()).add(slot)
+
+    # ── effects ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _answer(
+        self,
+        kind: str,
+        slot: str,
+        fact: Fact,
+        origin: tuple[str, int, int],
+        error: HilcastError | None = None,
+    ) -> None:
+        self.outputs.append(
+            receipt(
+                self.context.topics,
+                kind=kind,
+                key=f"{self.key.broker}/{self.key.type}/{slot[2:]}",
+                owner=fact.owner,
+                version=fact.version,
+                broker=self.key.broker,
+                epoch=self.context.epoch,
+                origin=origin,
+                code=None if error is None else error.code,
+                reason=None if error is None else error.reason,
+            )
+        )
+
+    def _registry_key(self, slot: str) -> bytes:
+        kind = "advertisement" if slot.startswith("a/") else "subscription"
+        return f"{kind}/{self.key.broker}/{self.key.type}/{slot[2:]}".encode()
+
+    def _register(self, slot: str, fact: Fact) -> None:
+        self.outputs.append(Output(self.context.topics.registry, self._registry_key(slot), encode_fact(fact)))
+
+    def finish(self) -> Result:
+        """Emit the changes of this batch, one stream each, and pack the state."""
+        outbox = Outbox(str(self.key), self.context.generation, self.grid.hash, self.state.sequences)
+        messages: list[tuple[str, Change]] = []
+        for part in self.snapshots:
+            self.puts[part] = self._everything(part)
+        for part in sorted({*self.puts, *self.drops, *self.snapshots}):
+            messages += self._messages(outbox, part)
+        for target, message in messages:
+            self.outputs.append(Output(self.context.topics.control, target.encode(), encode(message)))
+        blob = bytes([FORMAT]) + msgspec.msgpack.encode(self.state)
+        return Result(blob, self.outputs, None, self.topics, self.figures)
+
+    def _messages(self, outbox: Outbox, part: str) -> list[tuple[str, Change]]:
+        snapshot = part in self.snapshots
+        puts = list(self.puts.get(part, {}).values())
+        drops = [] if snapshot else sorted(self.drops.get(part, set()))
+        if not (puts or drops or snapshot):
+            return []
+        target = str(Key(self.key.broker, self.key.type, part))
+        return outbox.change(
+            target,
+            snapshot=snapshot,
+            local=[x for x in puts if isinstance(x, LocalEntry)],
+            advertised=[x for x in puts if isinstance(x, Advertised)],
+            removed=[slot[2:] for slot in drops if slot.startswith("s/")],
+            unadvertised=[f"{self.key.broker}/{slot[2:]}" for slot in drops if slot.startswith("a/")],
+        )
+
+    def _everything(self, part: str) -> dict[str, LocalEntry | Advertised]:
+        entries = {}
+        for slot, fact in self.state.facts.items():
+            if part in fact.parts:
+                placement = self._place(slot, msgspec.json.decode(fact.filter or "null"), fact.wide)
+                entries[slot] = self._entry(slot, fact, placement.boxes[part], placement.residual)
+        return entries
+
+
+def refusal(
+    record: Record, context: Context, error: HilcastError, owner: str | None, version: int | None
+) -> Output:
+    """The `refused` receipt of a control event, with as much of it as can be read."""
+    owner = owner or owner_of(record, record.topic == context.topics.advertisements)
+    key = None if record.key is None else record.key.decode("utf-8", "replace")
+    broker = None if key is None else key.split("/")[0]
+    return receipt(
+        context.topics,
+        kind="refused",
+        key=key,
+        owner=owner,
+        version=version,
+        broker=broker if broker in context.config.overlay.brokers else None,
+        epoch=context.epoch,
+        origin=record.place,
+        code=error.code,
+        reason=error.reason,
+    )
+
+
+def encode_fact(fact: Fact) -> bytes:
+    """A fact as readable JSON for the registry; placement is left out, since it follows from the filter."""
+    return msgspec.json.encode({**msgspec.structs.asdict(fact), "parts": [], "wide": None, "format": FORMAT})
+
+
+def decode_fact(value: bytes) -> Fact:
+    return msgspec.json.decode(value, type=Fact)
+
+
+def _answer_kind(fact: Fact) -> str:
+    return "accepted" if fact.live else fact.ended or "withdrawn"
+
+
+def _slot(advertisement: bool, id: str) -> str:
+    return f"{'a' if advertisement else 's'}/{id}"
+
+
+def _decode(blob: bytes) -> HomeState:
+    assert blob[0] == FORMAT, f"home state of format {blob[0]}, this is {FORMAT}"
+    return msgspec.msgpack.decode(blob[1:], type=HomeState)

@@ -1,0 +1,177 @@
+"""The compiled index: what the route query needs of each part, packed for Redis, and joined per broker and type.
+
+    part blob (Redis, one per cube or wide key)
+        local:  boxes, owner of each box, and per owner: id, client, destination, residual filter
+        links:  per neighbour, all it asked for as one set of boxes or ranges
+        advertisements entered here: publisher and filter
+
+    Junction = all parts of one broker and type, joined: a matcher for local clients, one look-up per link.
+
+Boxes of a cube are clipped to it and a point lies in exactly one cube, so joining the parts changes no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from state.broker.protocol import BOXES, LocalEntry, Packed, pack, unpack
+from state.filters.evaluate import compile as compile_filter
+from state.filters.grammar import parse
+from state.matchers.bitmap import BitmapMatcher
+from state.reductions.interface import Geometry, Ranges
+from state.reductions.interval_table import CompiledTable
+from state.space.boxes import Boxes
+from state.space.event_type import EventType
+from state.space.grid import Grid
+
+FORMAT = 1
+
+
+class CompiledPart(msgspec.Struct, kw_only=True):
+    """The index of one cube or wide key."""
+
+    d: int
+    ids: list[str]
+    clients: list[str]
+    destinations: list[str]
+    residuals: dict[int, str]
+    """Filter text by owner, where the boxes alone are a superset."""
+    boxes: Packed
+    owners: bytes
+    links: dict[str, Packed]
+    advertisements: list[tuple[str, str]]
+
+    @classmethod
+    def of(
+        cls,
+        d: int,
+        local: list[LocalEntry],
+        links: Mapping[str, list[Geometry]],
+        advertisements: list[tuple[str, str]],
+    ) -> CompiledPart:
+        boxes = [unpack(entry.geometry) for entry in local]
+        owners = np.repeat(np.arange(len(local)), [len(b) for b in boxes])
+        return cls(
+            d=d,
+            ids=[entry.id for entry in local],
+            clients=[entry.client for entry in local],
+            destinations=[entry.destination for entry in local],
+            residuals={i: entry.residual for i, entry in enumerate(local) if entry.residual is not None},
+            boxes=pack(join_boxes([b for b in boxes if isinstance(b, Boxes)], d)),
+            owners=owners.astype("<i4").tobytes(),
+            links={n: pack(_join(geometry, d)) for n, geometry in sorted(links.items()) if geometry},
+            advertisements=sorted(advertisements),
+        )
+
+
+def compile_part(part: CompiledPart) -> bytes:
+    return bytes([FORMAT]) + msgspec.msgpack.encode(part)
+
+
+def load_part(blob: bytes) -> CompiledPart:
+    assert blob[0] == FORMAT, f"index of format {blob[0]}, this is {FORMAT}"
+    return msgspec.msgpack.decode(blob[1:], type=CompiledPart)
+
+
+def join_boxes(boxes: list[Boxes], d: int) -> Boxes:
+    """Several sets of boxes as one."""
+    if not boxes:
+        return Boxes.empty(d)
+    return Boxes(np.concatenate([b.lows for b in boxes]), np.concatenate([b.highs for b in boxes]))
+
+
+def join_ranges(ranges: list[Ranges]) -> Ranges:
+    """The union of several sets of ranges, sorted and disjoint."""
+    starts = np.concatenate([r.starts for r in ranges] or [np.empty(0, np.int64)])
+    ends = np.concatenate([r.ends for r in ranges] or [np.empty(0, np.int64)])
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order]) if len(ends) else ends
+    opens = np.ones(len(starts), bool)
+    opens[1:] = starts[1:] > ends[:-1] + 1
+    last = np.append(np.flatnonzero(opens)[1:] - 1, len(starts) - 1) if len(starts) else np.empty(0, int)
+    return Ranges(starts[opens], ends[last])
+
+
+def _join(geometry: list[Geometry], d: int) -> Geometry:
+    if isinstance(geometry[0], Ranges):
+        return join_ranges([g for g in geometry if isinstance(g, Ranges)])
+    return join_boxes([g for g in geometry if isinstance(g, Boxes)], d)
+
+
+@dataclass
+class Junction:
+    """One broker and type, ready to route: who here is interested, and which links want it."""
+
+    event_type: EventType
+    grid: Grid
+    ids: list[str] = field(default_factory=list)
+    clients: list[str] = field(default_factory=list)
+    destinations: list[str] = field(default_factory=list)
+    residuals: dict[int, Callable[[Mapping[str, object]], bool]] = field(default_factory=dict)
+    doubtful: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """Owners that have a residual."""
+    matcher: BitmapMatcher | None = None
+    link_boxes: dict[str, BitmapMatcher] = field(default_factory=dict)
+    link_ranges: dict[str, CompiledTable] = field(default_factory=dict)
+    advertisements: dict[str, list[Callable[[Mapping[str, object]], bool]]] = field(default_factory=dict)
+
+    @classmethod
+    def join(cls, event_type: EventType, grid: Grid, parts: list[CompiledPart]) -> Junction:
+        """Join the parts of one broker and type. Cost: O(boxes log boxes)."""
+        self = cls(event_type, grid)
+        boxes, owners, base = [], [], 0
+        for part in parts:
+            self.ids += part.ids
+            self.clients += part.clients
+            self.destinations += part.destinations
+            for owner, text in part.residuals.items():
+                self.residuals[base + owner] = compile_filter(parse(text, event_type), event_type)
+            part_boxes = unpack(part.boxes)
+            assert isinstance(part_boxes, Boxes)
+            boxes.append(part_boxes)
+            owners.append(np.frombuffer(part.owners, "<i4").astype(np.int64) + base)
+            base += len(part.ids)
+        self.doubtful = np.array(sorted(self.residuals), np.int64)
+        joined = join_boxes(boxes, event_type.d)
+        if len(joined):
+            self.matcher = BitmapMatcher(joined, np.concatenate(owners))
+        self._join_links(parts)
+        self._join_advertisements(parts)
+        return self
+
+    def _join_links(self, parts: list[CompiledPart]) -> None:
+        for neighbour in sorted({n for part in parts for n in part.links}):
+            packed = [part.links[neighbour] for part in parts if neighbour in part.links]
+            geometry = _join([unpack(p) for p in packed], self.event_type.d)
+            if packed[0].kind == BOXES:
+                assert isinstance(geometry, Boxes)
+                self.link_boxes[neighbour] = BitmapMatcher(geometry, np.arange(len(geometry)))
+            else:
+                assert isinstance(geometry, Ranges)
+                self.link_ranges[neighbour] = CompiledTable(geometry)
+
+    def _join_advertisements(self, parts: list[CompiledPart]) -> None:
+        for publisher, text in sorted({ad for part in parts for ad in part.advertisements}):
+            check = compile_filter(parse(text, self.event_type), self.event_type)
+            self.advertisements.setdefault(publisher, []).append(check)
+
+    def interested(self, ranks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Pairs (event row, owner) whose boxes hold; owners in `residuals` are still to be checked exactly."""
+        if self.matcher is None or len(ranks) == 0:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return self.matcher.match(ranks)
+
+    def wanted(
+        self, neighbour: str, ranks: NDArray[np.int64], index: Callable[[], NDArray[np.int64]]
+    ) -> NDArray[np.bool_]:
+        """For each event whether the link to `neighbour` wants it; may be a superset, never less."""
+        if neighbour in self.link_boxes:
+            return self.link_boxes[neighbour].match_any(ranks)
+        if neighbour in self.link_ranges:
+            return self.link_ranges[neighbour].lookup(index())
+        return np.zeros(len(ranks), bool)

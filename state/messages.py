@@ -1,0 +1,270 @@
+"""The messages that users see: control events in, receipts, dead letters and deliveries out (`docs/messages.md`).
+
+Pure codecs: a `Record` is what a Kafka client read, an `Output` what one is to write. Everything that can be wrong
+with a control event is found here or in the filter language, and raised as a `HilcastError` with its stable code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from state.config import Config, Topics
+from state.errors import HilcastError
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+TYPE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+VERSION_MAX = 2**63 - 1
+TTL_MS_MAX = 10**15
+SUBSCRIPTIONS_BYTES_MAX = 16 * 1024
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One Kafka record as it was read."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """What orders the records of a batch: a key's rows come in no order across topics."""
+        return (self.topic, self.partition, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One Kafka record to write."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A control event that is well formed: a subscription or an advertisement, or its withdrawal.
+
+    `owner` is the client of a subscription or the publisher of an advertisement; None on a withdrawal.
+    """
+
+    advertisement: bool
+    broker: str
+    type: str
+    id: str
+    version: int | None
+    withdraw: bool = False
+    owner: str | None = None
+    filter: object = None
+    ttl_ms: int | None = None
+    sink: str | None = None
+    ranges: str | None = None
+    """Client-made Hilbert ranges with the hash of their grid [MICS09 §6.1]; checked, never trusted for delivery."""
+
+    def content(self) -> bytes:
+        """A digest of everything but the version: two events of one version are the same event if these agree."""
+        parts = [self.withdraw, self.owner, self.filter, self.ttl_ms, self.sink]
+        return hashlib.blake2b(msgspec.json.encode(parts, order="deterministic"), digest_size=12).digest()
+
+
+def split_key(key: bytes | None) -> tuple[str, str, str]:
+    """Take `BROKER/TYPE/ID` apart.
+
+    >>> split_key(b"b1/stock.quote/s1")
+    ('b1', 'stock.quote', 's1')
+    """
+    try:
+        parts = (key or b"").decode().split("/")
+    except UnicodeDecodeError:
+        raise HilcastError("bad-key", f"not UTF-8: {key!r}; expected BROKER/TYPE/ID") from None
+    legal = len(parts) == 3 and NAME.match(parts[0]) and TYPE_NAME.match(parts[1]) and NAME.match(parts[2])
+    if not legal:
+        shown = "null" if key is None else repr("/".join(parts)[:200])
+        raise HilcastError(
+            "bad-key", f"{shown} is not BROKER/TYPE/ID (names of A-Z a-z 0-9 _ -, at most 64 characters)"
+        )
+    return parts[0], parts[1], parts[2]
+
+
+def read_registration(record: Record, config: Config) -> Registration:
+    """Read a record of an inbox, or raise the `HilcastError` that its receipt and dead letter will carry."""
+    topics = Topics(config.deployment.prefix)
+    advertisement = record.topic == topics.advertisements
+    broker, type_name, id = split_key(record.key)
+    if broker not in config.overlay.brokers:
+        raise HilcastError("unknown-broker", f"{broker!r} is not a broker of this overlay")
+    if type_name not in config.types:
+        raise HilcastError("unknown-type", f"{type_name!r} is not a configured event type")
+    if record.value is None:
+        version = _header_version(record.headers)
+        return Registration(advertisement, broker, type_name, id, version, withdraw=True)
+    value = _json_object(record.value)
+    owner_field = "publisher" if advertisement else "client"
+    owner = _owner(value, owner_field)
+    version = _version(value.get("version"))
+    ttl_ms = _ttl(value.get("ttl_ms"))
+    sink = None if advertisement else _sink(value.get("sink"), config.deployment.prefix)
+    if "filter" not in value:
+        raise HilcastError("bad-value", "the field 'filter' is missing")
+    if not isinstance(value["filter"], str | dict | list):
+        raise HilcastError("bad-value", "'filter' must be text or a CloudEvents filter object")
+    ranges = value.get("ranges")
+    if ranges is not None and not isinstance(ranges, str):
+        raise HilcastError("bad-value", "'ranges' must be text made by the client-side mapping")
+    return Registration(
+        advertisement, broker, type_name, id, version, False, owner, value["filter"], ttl_ms, sink, ranges
+    )
+
+
+def owner_of(record: Record, advertisement: bool) -> str | None:
+    """The client or publisher that a refused record names, where that much of it can be read."""
+    try:
+        value = _json_object(record.value or b"")
+        return _owner(value, "publisher" if advertisement else "client")
+    except HilcastError:
+        return None
+
+
+def _json_object(value: bytes) -> dict[str, object]:
+    try:
+        decoded = msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise HilcastError("bad-json", f"the value is not JSON: {error}") from None
+    if not isinstance(decoded, dict):
+        raise HilcastError("bad-value", f"the value must be a JSON object, not {type(decoded).__name__}")
+    return decoded
+
+
+def _owner(value: dict[str, object], field: str) -> str:
+    owner = value.get(field)
+    if not isinstance(owner, str) or not owner:
+        raise HilcastError("bad-value", f"the field {field!r} must be text that is not empty")
+    if field == "client" and not NAME.match(owner):
+        raise HilcastError(
+            "bad-value", f"client {owner[:200]!r} is not a name (A-Z a-z 0-9 _ -, at most 64 characters)"
+        )
+    return owner
+
+
+def _version(version: object) -> int | None:
+    if version is None:
+        return None
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= VERSION_MAX:
+        raise HilcastError("bad-value", f"'version' must be an integer from 0 to 2^63-1, not {str(version)[:80]!r}")
+    return version
+
+
+def _header_version(headers: Headers) -> int | None:
+    given = [value for name, value in headers if name == "hilcast_version"]
+    if not given:
+        return None
+    text = given[-1] or b""
+    if not re.fullmatch(rb"[0-9]{1,19}", text) or int(text) > VERSION_MAX:
+        raise HilcastError("bad-value", f"header hilcast_version must be an integer from 0 to 2^63-1, not {text[:80]!r}")
+    return int(text)
+
+
+def _ttl(ttl_ms: object) -> int | None:
+    if ttl_ms is None:
+        return None
+    if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int) or not 0 < ttl_ms <= TTL_MS_MAX:
+        raise HilcastError("bad-value", f"'ttl_ms' must be a whole number from 1 to 10^15, not {str(ttl_ms)[:80]!r}")
+    return ttl_ms
+
+
+def _sink(sink: object, prefix: str) -> str | None:
+    if sink is None:
+        return None
+    if not isinstance(sink, str) or not TOPIC_NAME.match(sink) or sink in (".", ".."):
+        raise HilcastError("bad-value", f"'sink' must be a legal topic name, not {str(sink)[:80]!r}")
+    # '.' and '_' are one character to Kafka's metric names, so a topic that differs only there may not be created
+    collides = sink.replace("_", ".").startswith(f"{prefix}.".replace("_", "."))
+    if collides or sink.startswith("__"):
+        raise HilcastError("bad-value", f"'sink' {sink!r} may not lie under the prefix {prefix!r} or start with '__'")
+    return sink
+
+
+def receipt(
+    topics: Topics,
+    *,
+    kind: str,
+    key: str | None,
+    owner: str | None,
+    version: int | None,
+    broker: str | None,
+    epoch: str,
+    origin: tuple[str, int, int],
+    code: str | None = None,
+    reason: str | None = None,
+) -> Output:
+    """The one answer to a control event; `origin` names the input that is answered."""
+    topic, partition, offset = origin
+    value = {
+        "kind": kind,
+        "key": key,
+        "version": version,
+        "broker": broker,
+        "epoch": epoch,
+        "code": code,
+        "reason": reason,
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+    }
+    return Output(topics.receipts, None if owner is None else owner.encode(), msgspec.json.encode(value))
+
+
+def dead_letter_headers(code: str, reason: str, topic: str, partition: int, offset: int) -> Headers:
+    """What a dead letter adds to the headers of the original."""
+    return (
+        ("hilcast_code", code.encode()),
+        ("hilcast_reason", reason.encode("utf-8", "replace")[:2000]),
+        ("hilcast_topic", topic.encode()),
+        ("hilcast_partition", str(partition).encode()),
+        ("hilcast_offset", str(offset).encode()),
+    )
+
+
+def dead_letter(topics: Topics, record: Record, code: str, reason: str) -> Output:
+    """The original key, value and headers, plus where it stood and why it could not be used."""
+    extra = dead_letter_headers(code, reason, record.topic, record.partition, record.offset)
+    return Output(topics.deadletter, record.key, record.value, (*record.headers, *extra))
+
+
+def event_digest(source: bytes, id: bytes) -> bytes:
+    """16 bytes that stand for one publication; the first half of a delivery id."""
+    return hashlib.blake2b(len(source).to_bytes(4, "big") + source + id, digest_size=16).digest()
+
+
+def delivery_id(event: bytes, client: str) -> str:
+    """Equal on every repeat: depends on source, id and client only, never on batch, offset or time.
+
+    >>> delivery_id(event_digest(b"s", b"1"), "alice") == delivery_id(event_digest(b"s", b"1"), "alice")
+    True
+    """
+    return hashlib.blake2b(event + client.encode(), digest_size=16).hexdigest()
+
+
+def joined_ids(ids: list[str]) -> str:
+    """Matched subscription ids, sorted, comma separated, cut at 16 KB with an ellipsis.
+
+    >>> joined_ids(["s2", "s1"])
+    's1,s2'
+    """
+    text = ",".join(sorted(set(ids)))
+    if len(text) <= SUBSCRIPTIONS_BYTES_MAX:
+        return text
+    cut = text.rfind(",", 0, SUBSCRIPTIONS_BYTES_MAX - 3)
+    return text[: cut + 1] + "…"

@@ -1,0 +1,246 @@
+"""The hot index in Redis: the one module of `state` that does I/O. Redis may be lost at any moment; nothing else is.
+
+Layout (prefix `hilcast`; also under the key `hilcast:help`):
+
+    hilcast:vector:DEPLOYMENT            hash: BROKER/TYPE/PART -> GENERATION.BATCH.RUNID, one field per part, always
+    hilcast:BROKER:TYPE:PART:index       packed index, headed by epoch and checksum, for the route workers
+    hilcast:BROKER:TYPE:PART:meta        hash: generation, epoch, built, entries ... for people
+    hilcast:BROKER:TYPE:PART:local       hash: subscription id -> client, destination, boxes
+    hilcast:BROKER:TYPE:PART:links       hash: neighbour -> what it asked for
+
+Index and vector entry are written by one script that refuses a lower (generation, batch). An entry counts only under the
+run id of the Redis that is up now: after a restart from an old dump everything is written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import redis
+
+from state.broker.index import CompiledPart, load_part
+from state.broker.keys import Key
+from state.config import Config
+
+READABLE_MAX = 1000
+"""Readable hashes show at most this many entries of a part; `meta` has the counts."""
+
+_PUBLISH = """
+local old = redis.call('HGET', KEYS[1], ARGV[1])
+if old then
+  local generation, batch, run = string.match(old, '^(%d+)%.(%d+)%.(.*)$')
+  if run == ARGV[4] and (tonumber(generation) > tonumber(ARGV[2])
+      or (tonumber(generation) == tonumber(ARGV[2]) and tonumber(batch) > tonumber(ARGV[3]))) then
+    return 0
+  end
+end
+redis.call('SET', KEYS[2], ARGV[5])
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. '.' .. ARGV[3] .. '.' .. ARGV[4])
+return 1
+"""
+
+HELP = """hilcast keeps its routing index here. It is derived: everything can be deleted, and comes back by itself.
+{p}:vector:DEPLOYMENT        hash, BROKER/TYPE/PART -> GENERATION.BATCH.RUNID: the version of every part's index
+{p}:BROKER:TYPE:PART:meta    hash: generation, epoch, time of building, number of subscriptions, boxes, links
+{p}:BROKER:TYPE:PART:local   hash: id of a subscription entered at this broker -> client, destination, boxes
+{p}:BROKER:TYPE:PART:links   hash: neighbour -> what it asked for (boxes or Hilbert ranges)
+{p}:BROKER:TYPE:PART:index   packed form of the same for the route workers (not for people)
+PART is cube:N (a block of the Hilbert grid) or wide:N (filters that touch many cubes).
+The first {n} entries of a part are shown. The same and more: hilcast inspect BROKER TYPE"""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The version of a part's index: generation, control batch, and the Redis run it was written under."""
+
+    generation: int
+    batch: int
+    run: str
+
+    @classmethod
+    def parse(cls, text: bytes) -> Version:
+        generation, batch, run = text.decode().split(".", 2)
+        return cls(int(generation), int(batch), run)
+
+    @property
+    def epoch(self) -> str:
+        return f"{self.generation}.{self.batch}"
+
+
+class RedisIndex:
+    """Reads and writes the index of one deployment."""
+
+    def __init__(self, config: Config, *, timeout_s: float = 5.0) -> None:
+        self.prefix = config.deployment.prefix
+        self.deployment = config.deployment.name
+        self._client = redis.Redis.from_url(
+            config.deployment.redis,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            health_check_interval=0,
+            **config.redis,  # type: ignore[arg-type]
+        )
+        self._publish = self._client.register_script(_PUBLISH)
+        self._run = ""
+
+    @property
+    def vector_key(self) -> str:
+        return f"{self.prefix}:vector:{self.deployment}"
+
+    def _name(self, key: Key, what: str) -> str:
+        return f"{self.prefix}:{key.broker}:{key.type}:{key.part}:{what}"
+
+    def run_id(self) -> str:
+        """The id of the Redis process that is up now."""
+        self._run = str(self._client.info("server")["run_id"])
+        return self._run
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, parts: Mapping[Key, bytes], generation: int, batch: int) -> None:
+        """Write these parts' indexes and readable forms; a lower (generation, batch) than the stored one is ignored."""
+        run = self.run_id()
+        for key, blob in parts.items():
+            sealed = _seal(blob, generation, batch)
+            self._publish(
+                keys=[self.vector_key, self._name(key, "index")],
+                args=[str(key), generation, batch, run, sealed],
+            )
+        self._describe(parts, generation, batch)
+
+    def _describe(self, parts: Mapping[Key, bytes], generation: int, batch: int) -> None:
+        """Write what people read; a plain pipeline, since nothing depends on it."""
+        pipe = self._client.pipeline(transaction=False)
+        for key, blob in parts.items():
+            part = load_part(blob)
+            for what in ("meta", "local", "links"):
+                pipe.delete(self._name(key, what))
+            pipe.hset(self._name(key, "meta"), mapping=_meta(part, generation, batch))
+            local = _local(part)
+            if local:
+                pipe.hset(self._name(key, "local"), mapping=local)
+            links = {n: f"{len(g.lows) // (8 * max(g.d, 1))} {_noun(g.kind)}" for n, g in part.links.items()}
+            if links:
+                pipe.hset(self._name(key, "links"), mapping=links)
+        pipe.set(f"{self.prefix}:help", HELP.format(p=self.prefix, n=READABLE_MAX))
+        pipe.execute()
+
+    def retire(self, keys: Iterable[Key]) -> None:
+        """Drop vector entries that the configuration no longer has."""
+        wanted = {str(key).encode() for key in keys}
+        stale = [f for f in self._client.hkeys(self.vector_key) if f not in wanted]  # type: ignore[union-attr]
+        if stale:
+            self._client.hdel(self.vector_key, *stale)
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def vector(self) -> tuple[str, dict[str, Version]]:
+        """The present run id and the version of every part, read together."""
+        pipe = self._client.pipeline(transaction=False)
+        pipe.info("server")
+        pipe.hgetall(self.vector_key)
+        info, entries = pipe.execute()
+        return str(info["run_id"]), {k.decode(): Version.parse(v) for k, v in entries.items()}
+
+    def load(self, keys: list[Key]) -> list[tuple[str, CompiledPart] | None]:
+        """Epoch and index of each part; None where it is missing or damaged."""
+        if not keys:
+            return []
+        blobs = self._client.mget([self._name(key, "index") for key in keys])
+        return [_unseal(blob) for blob in blobs]  # type: ignore[union-attr]
+
+    def meta(self, key: Key) -> dict[str, str]:
+        """The readable summary of one part."""
+        return {k.decode(): v.decode() for k, v in self._client.hgetall(self._name(key, "meta")).items()}  # type: ignore[union-attr]
+
+    def missing(self, keys: Iterable[Key], generation: int) -> list[Key]:
+        """Parts without a valid entry of this generation under the present run: what must be written again."""
+        run, entries = self.vector()
+        return [
+            key
+            for key in keys
+            if (version := entries.get(str(key))) is None or version.run != run or version.generation != generation
+        ]
+
+    def figures(self) -> dict[str, str]:
+        """Live figures that the running job left for `status`."""
+        stored = self._client.hgetall(f"{self.prefix}:figures:{self.deployment}")
+        return {k.decode(): v.decode() for k, v in stored.items()}  # type: ignore[union-attr]
+
+    def count(self, figures: Mapping[str, int | float]) -> None:
+        """Add to the live figures."""
+        pipe = self._client.pipeline(transaction=False)
+        for name, value in figures.items():
+            pipe.hincrbyfloat(f"{self.prefix}:figures:{self.deployment}", name, value)
+        pipe.execute()
+
+    def note(self, figures: Mapping[str, str | int | float]) -> None:
+        """Set live figures."""
+        self._client.hset(f"{self.prefix}:figures:{self.deployment}", mapping=dict(figures))
+
+    def ping(self) -> bool:
+        return bool(self._client.ping())
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def patiently(call: Callable[[], None], *, say: Callable[[str], None], first_wait_s: float = 0.2) -> None:
+    """Repeat `call` until Redis answers: while it is away the caller waits, and says so."""
+    wait_s, told = first_wait_s, False
+    while True:
+        try:
+            call()
+            if told:
+                say("redis is back")
+            return
+        except (redis.ConnectionError, redis.TimeoutError, redis.exceptions.BusyLoadingError) as error:
+            if not told:
+                say(f"redis is away, waiting for it: {type(error).__name__}")
+                told = True
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 1.5, 2.0)
+
+
+def _seal(blob: bytes, generation: int, batch: int) -> bytes:
+    epoch = f"{generation}.{batch}".encode()
+    return hashlib.blake2b(epoch + blob, digest_size=8).digest() + bytes([len(epoch)]) + epoch + blob
+
+
+def _unseal(sealed: bytes | None) -> tuple[str, CompiledPart] | None:
+    if sealed is None or len(sealed) < 10:
+        return None
+    size = sealed[8]
+    epoch, blob = sealed[9 : 9 + size], sealed[9 + size :]
+    if hashlib.blake2b(epoch + blob, digest_size=8).digest() != sealed[:8]:
+        return None
+    return epoch.decode(), load_part(blob)
+
+
+def _noun(kind: int) -> str:
+    return "ranges" if kind else "boxes"
+
+
+def _meta(part: CompiledPart, generation: int, batch: int) -> dict[str, str | int]:
+    return {
+        "generation": generation,
+        "epoch": f"{generation}.{batch}",
+        "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "subscriptions": len(part.ids),
+        "boxes": len(part.owners) // 4,
+        "residual": len(part.residuals),
+        "links": len(part.links),
+        "advertisements": len(part.advertisements),
+    }
+
+
+def _local(part: CompiledPart) -> dict[str, str]:
+    shown = range(min(len(part.ids), READABLE_MAX))
+    return {
+        part.ids[i]: f"{part.clients[i]} -> {part.destinations[i]}"
+        + (f" | {part.residuals[i]}" if i in part.residuals else "")
+        for i in shown
+    }
