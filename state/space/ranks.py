@@ -192,7 +192,7 @@ def unrank(attribute: Attribute, rank: int) -> object:
 
 
 def float_rank(value: float) -> int:
-    """Return the rank of a double: its bits, counted down from zero for negative ones; neighbours differ by 1.
+    """Return the rank of a double: its bits, counted down from 0 for negative ones; neighbours differ by 1.
 
     >>> float_rank(-0.0), float_rank(5e-324), float_rank(-5e-324), float_rank(1.0) == 0x3FF << 52
     (0, 1, -1, True)
@@ -279,7 +279,7 @@ def text_rank(text: str) -> int:
 
         'IBM'   49 42 4D 00 00 00 00 | 04      as an unsigned number, minus 2^63
 
-    Byte order of UTF-8 is code point order; of two texts with the same padded bytes the longer is the greater.
+    Byte order of UTF-8 is code point order; of two with the same padded bytes the longer is the greater.
     Differs: the design takes the first 8 bytes, which cannot tell `'a'` from `'a\\0'`, so no text would be
     exact. With one byte for the length every text of up to 7 bytes is: `symbol = 'IBM'` needs no second look.
     Guarantee: `a < b` gives `text_rank(a) <= text_rank(b)`, and equality only if both are longer than 7 bytes
@@ -313,7 +313,7 @@ def text_prefix_span(prefix: str) -> tuple[int, int, bool]:
     return low, (head << 8 | TEXT_BYTES + 2) - _SIGN, True
 
 
-# What may follow a text cut after its 7th byte: a character, or the rest of one for every first byte of UTF-8.
+# What can follow text cut after its 7th byte: a character, or the rest of one for every first byte of UTF-8.
 _ENDINGS = (b"0", b"\x80", b"\xa0\x80", b"\x80\x80", b"\x90\x80\x80", b"\x80\x80\x80")
 
 

@@ -1,0 +1,544 @@
+"""The configuration `hilcast.toml` (contract.md §2): read, checked as a whole, and frozen.
+
+    text --tomllib--> tables --checks--> Config        or ConfigError with every fault and its place
+
+Everything that can be judged from the file alone is judged here, at start, all at once; a reduction's own
+`parameters` are kept as they are and judged by the reduction. Nothing is guessed or corrected.
+Left out: which file to read (`--config`, `HILCAST_CONFIG`) is decided by the command line.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, cast
+from urllib.parse import urlsplit
+
+from state import overlay as overlays
+from state.errors import ConfigError
+from state.overlay import Overlay
+from state.secrets import ClientSettings, redacted
+from state.space.boxes import ABSENT, PRESENT_MAX
+from state.space.event_type import Attribute, EventType, Kind
+from state.space.ranks import rank, unrank
+from state.tables import Table, boolean, choice, fraction, integer, list_of, named, shown, text
+from state.tables import table as a_table
+from state.topics import Topics, metric_name
+
+__all__ = [
+    "ClientSettings",
+    "Config",
+    "Deployment",
+    "Distribution",
+    "Overlay",
+    "Settings",
+    "Source",
+    "Topics",
+    "load",
+    "parse",
+    "redacted",
+]
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""Brokers, clients, ids, deployments."""
+TYPE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,249}")
+
+KINDS = ("int", "float", "boolean", "category", "timestamp", "text")
+REDUCTIONS = ("none", "covering", "mics", "negative-space", "probabilistic", "hybrid")
+CUBES_MAX = 4096
+INDEX_MAX = 6
+INDEX_BITS_MAX = 63
+
+Scalar = str | int | float | bool
+
+
+# --- what a configuration holds -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One streaming job: where its services are, and which brokers of the overlay it routes."""
+
+    name: str
+    prefix: str
+    kafka: str
+    redis: str = field(repr=False)
+    """A URL, perhaps with a password: print it `redacted`."""
+    checkpoint: str
+    hosts: tuple[str, ...]
+    stale: Literal["wait", "route"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A topic of an existing producer: plain JSON that enters the overlay at `broker` as events of `type`."""
+
+    topic: str
+    broker: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Group topics of a broker [STREE03]: how many, and the share of members from which a group is used."""
+
+    groups: int
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Tunables of the router; every one has a default that works."""
+
+    trigger_ms: int = 500
+    home_shards: int = 8
+    wide_shards: int = 4
+    master: str = "local[4]"
+    shuffle_partitions: int = 2
+    max_offsets_per_trigger: int | None = None
+    metrics_port: int | None = None
+    tombstone_hours: int = 168
+    delivery_retention_hours: int = 168
+
+
+@dataclass(frozen=True)
+class Config:
+    """A configuration without faults. Its text form shows no password."""
+
+    deployment: Deployment
+    overlay: Overlay
+    types: dict[str, EventType]
+    sources: tuple[Source, ...] = ()
+    kafka: ClientSettings[str] = field(default_factory=ClientSettings)
+    """Further settings of Kafka clients, as text."""
+    redis: ClientSettings[Scalar] = field(default_factory=ClientSettings)
+    """Further arguments of the Redis client."""
+    spark: ClientSettings[str] = field(default_factory=ClientSettings)
+    """Overrides of Spark settings, as text."""
+    settings: Settings = field(default_factory=Settings)
+    distribution: dict[str, Distribution] = field(default_factory=dict)
+    """Brokers with group topics."""
+
+    @cached_property
+    def topics(self) -> Topics:
+        return Topics(self.deployment.prefix)
+
+    def fingerprint(self) -> str:
+        """Return 16 hex digits that change with whatever makes a new generation of control state.
+
+        That is the overlay, the types (attributes in order, grid, cubes, reduction, parameters,
+        advertisements) and the numbers of shards; not addresses, hosts, sources or the file's own order.
+        """
+        facts = {
+            "brokers": sorted(self.overlay.brokers),
+            "links": sorted(sorted(link) for link in self.overlay.links),
+            "types": {name: _facts(event_type) for name, event_type in self.types.items()},
+            "shards": [self.settings.home_shards, self.settings.wide_shards],
+        }
+        canonical = json.dumps(facts, sort_keys=True, default=str)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def _facts(event_type: EventType) -> dict[str, object]:
+    facts: dict[str, object] = {name: getattr(event_type, name) for name in EventType.__dataclass_fields__}
+    facts["attributes"] = [
+        [a.name, a.kind, a.min, a.max, a.values, a.imprecise] for a in event_type.attributes
+    ]
+    return facts
+
+
+def load(path: str | Path) -> Config:
+    """Read and check a configuration file; a relative checkpoint is relative to the file.
+
+    Raises ConfigError, also for a file that cannot be read.
+    """
+    path = Path(path)
+    try:
+        content = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: not UTF-8 at byte {error.start + 1}"]) from error
+    return parse(content, path.parent)
+
+
+def parse(content: str, directory: Path | None = None) -> Config:
+    """Check a configuration and return it; `directory` is what a relative checkpoint is relative to.
+
+    Guarantee: raises ConfigError with all faults, each as `place: what is wrong`; a Config has none.
+
+    >>> parse('[overlay]\\nbrokers = ["b1", "b1"]\\nlink = []')
+    Traceback (most recent call last):
+        ...
+    state.errors.ConfigError: bad-config: 3 fault(s)
+      overlay.brokers: item 2: 'b1' is given twice
+      overlay.link: unknown key; did you mean 'links'?
+      types: missing
+    """
+    try:
+        raw = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"not TOML: {error}"]) from error
+    faults: list[str] = []
+    config = _read_config(Table(raw, "", faults), directory)
+    if faults:
+        raise ConfigError(faults)
+    return config
+
+
+# --- the parts ----------------------------------------------------------------------------------------------
+
+
+def _read_config(root: Table, directory: Path | None) -> Config:
+    overlay_table, types_table, deployment_table = map(root.table, ("overlay", "types", "deployment"))
+    overlay = _read_overlay(overlay_table)
+    types = {name: _read_type(types_table, name, below) for name, below in types_table.tables()}
+    if not types_table.raw and root.raw.get("types", {}) == {}:
+        root.fault("types", "must hold at least one event type" if "types" in root.raw else "missing")
+    deployment = _read_deployment(deployment_table, overlay, directory)
+    topics = Topics(deployment.prefix)
+    _check_collisions(overlay_table, overlay, topics)
+    kafka = _read_client(root.table("kafka"), deployment_table, "kafka")
+    redis = _read_client(root.table("redis"), deployment_table, "redis")
+    config = Config(
+        deployment=deployment,
+        overlay=overlay,
+        types=types,
+        sources=_read_sources(root, overlay, types, topics),
+        kafka=ClientSettings({name: _as_text(value) for name, value in kafka.items()}),
+        redis=ClientSettings(redis),
+        spark=ClientSettings({name: _as_text(value) for name, value in _flat(root.table("spark")).items()}),
+        settings=_read_settings(root.table("settings")),
+        distribution=_read_distribution(root.table("distribution"), overlay),
+    )
+    deployment_table.end()
+    root.end()
+    return config
+
+
+def _read_overlay(table: Table) -> Overlay:
+    before = len(table.faults)
+    brokers = table.take("brokers", list_of(named(NAME)), ())
+    links = table.take("links", list_of(_link, distinct=False), ())
+    table.end()
+    if "brokers" not in table.raw:
+        table.fault("brokers", "missing")
+    elif not brokers and len(table.faults) == before:
+        table.fault("brokers", "must name at least one broker")
+    if brokers:
+        for fault in overlays.faults(brokers, links):
+            table.fault("links", fault)
+    return Overlay(brokers, links)
+
+
+def _link(value: object) -> tuple[str, str]:
+    pair = list_of(text, distinct=False)(value)
+    if len(pair) != 2:
+        raise ValueError(f"must be a pair of brokers, not {shown(value)}")
+    return pair[0], pair[1]
+
+
+def _check_collisions(table: Table, overlay: Overlay, topics: Topics) -> None:
+    """Refuse links whose topics Kafka cannot tell apart, such as a -> b_c and a_b -> c."""
+    first: dict[str, tuple[str, str]] = {}
+    for link in overlay.links:
+        for direction in (link, link[::-1]):
+            other = first.setdefault(metric_name(topics.link(*direction)), direction)
+            if other != direction:
+                both = f"{topics.link(*other)} and {topics.link(*direction)}"
+                table.fault(
+                    "links", f"{both} collide in Kafka, which takes '.' and '_' for one; rename a broker"
+                )
+
+
+def _read_deployment(table: Table, overlay: Overlay, directory: Path | None) -> Deployment:
+    hosts = table.take("hosts", list_of(named(NAME)), overlay.brokers)
+    for host in hosts:
+        if host not in overlay.brokers:
+            table.fault("hosts", f"{host!r} is no broker of the overlay")
+    if not hosts and table.raw.get("hosts") == []:
+        table.fault("hosts", "must name at least one broker")
+    checkpoint = table.take("checkpoint", _directory, "var/checkpoint")
+    if directory is not None and "://" not in checkpoint:
+        checkpoint = str(directory.resolve() / checkpoint)
+    return Deployment(
+        name=table.take("name", named(NAME), "main"),
+        prefix=table.take("prefix", named(TYPE_NAME), "hilcast"),
+        kafka=table.take("kafka", _bootstrap, "127.0.0.1:9092"),
+        redis=table.take("redis", _redis_url, "redis://127.0.0.1:6379/0"),
+        checkpoint=checkpoint,
+        hosts=hosts,
+        stale=cast(Literal["wait", "route"], table.take("stale", choice("wait", "route"), "wait")),
+    )
+
+
+def _directory(value: object) -> str:
+    if not text(value):
+        raise ValueError("must name a directory")
+    return text(value)
+
+
+def _bootstrap(value: object) -> str:
+    for address in text(value).split(","):
+        match = re.fullmatch(r"\s*(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})\s*", address)
+        if match is None or not 1 <= int(match[2]) <= 65535:
+            raise ValueError("must be HOST:PORT, several with commas between")
+    return text(value)
+
+
+def _redis_url(value: object) -> str:
+    """The value is never shown: what is wrong with it may be that it is a bare password."""
+    try:
+        parts = urlsplit(text(value))
+        network = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        network = False
+    if not network and not re.fullmatch(r"unix://([^/@]*@)?/.+", text(value)):
+        raise ValueError("must be a URL: redis://HOST:PORT/DB, rediss:// for TLS, or unix:///PATH")
+    return text(value)
+
+
+def _read_settings(table: Table) -> Settings:
+    defaults = Settings()
+    limits = {
+        "trigger_ms": (0, 3_600_000),
+        "home_shards": (1, 4096),
+        "wide_shards": (1, 4096),
+        "shuffle_partitions": (1, 10_000),
+        "max_offsets_per_trigger": (1, 2**63 - 1),
+        "metrics_port": (0, 65_535),
+        "tombstone_hours": (1, 1_000_000),
+        "delivery_retention_hours": (1, 1_000_000),
+    }
+    numbers = {
+        name: table.take(name, integer(*limit), getattr(defaults, name)) for name, limit in limits.items()
+    }
+    settings = Settings(master=table.take("master", text, defaults.master), **numbers)
+    table.end()
+    return settings
+
+
+def _read_distribution(table: Table, overlay: Overlay) -> dict[str, Distribution]:
+    distribution: dict[str, Distribution] = {}
+    for broker, below in table.tables():
+        if broker not in overlay.brokers:
+            table.fault(broker, "is no broker of the overlay")
+        below.need("groups", "threshold")
+        groups, threshold = below.take("groups", integer(1, 1000), 1), below.take("threshold", fraction, 0.0)
+        distribution[broker] = Distribution(groups, threshold)
+        below.end()
+    return distribution
+
+
+def _read_sources(
+    root: Table, overlay: Overlay, types: Mapping[str, EventType], topics: Topics
+) -> tuple[Source, ...]:
+    sources: list[Source] = []
+    for number, raw in enumerate(root.take("sources", list_of(a_table, distinct=False), ()), 1):
+        table = Table(raw, f"sources[{number}]", root.faults)
+        table.need("topic", "broker", "type")
+        source = Source(
+            topic=table.take("topic", named(TOPIC_NAME), ""),
+            broker=table.take("broker", named(NAME), ""),
+            type=table.take("type", named(TYPE_NAME), ""),
+        )
+        # As collisions go by metric name, and any client may come along, the whole prefix is taken.
+        if metric_name(source.topic).startswith(metric_name(f"{topics.prefix}.")):
+            table.fault(
+                "topic", f"{source.topic!r} is under the prefix {topics.prefix!r}, hilcast's own topics"
+            )
+        if source.topic and source.topic in [other.topic for other in sources]:
+            table.fault("topic", f"{source.topic!r} is given twice")
+        if source.broker and source.broker not in overlay.brokers:
+            table.fault("broker", f"{source.broker!r} is no broker of the overlay")
+        if source.type and source.type not in types:
+            table.fault("type", f"{source.type!r} is no event type")
+        table.end()
+        sources.append(source)
+    return tuple(sources)
+
+
+# --- settings of other software -----------------------------------------------------------------------------
+
+# Each of these is hilcast's own to set; a second opinion would break routing silently.
+_TAKEN = {
+    "kafka": {
+        "bootstrap.servers": "set deployment.kafka instead",
+        "group.id": "is set by hilcast",
+        "enable.auto.commit": "is set by hilcast",
+        "auto.offset.reset": "is set by hilcast",
+    },
+    "redis": dict.fromkeys(("host", "port", "db", "url", "unix_socket_path"), "set deployment.redis instead"),
+}
+
+
+def _read_client(table: Table, deployment: Table, client: str) -> dict[str, Scalar]:
+    """The settings of `[kafka]`, and those of `[deployment]` written `"kafka.NAME" = ...`; Redis the same."""
+    settings = _flat(table)
+    for name, reason in _TAKEN[client].items():
+        if name in settings:
+            table.fault(name, reason)
+    for key in deployment.raw:
+        name = key.removeprefix(f"{client}.")
+        if name == key:
+            continue
+        value = deployment.take(key, _scalar, "")
+        if name in settings:
+            deployment.fault(key, f"is also given in [{client}]")
+        elif name in _TAKEN[client]:
+            deployment.fault(key, _TAKEN[client][name])
+        settings[name] = value
+    return settings
+
+
+def _flat(table: Table) -> dict[str, Scalar]:
+    """All settings of a table; `security.protocol = ...` unquoted is a table to TOML, and means the same."""
+    settings: dict[str, Scalar] = {}
+    for key, value in table.raw.items():
+        if isinstance(value, dict):
+            below = _flat(Table(value, table.at(key), table.faults))
+            found = {f"{key}.{name}": setting for name, setting in below.items()}
+        else:
+            found = {key: table.take(key, _scalar, "")}
+        for name in found:
+            if name in settings:
+                table.fault(name, "is given twice")
+        settings |= found
+    return settings
+
+
+def _scalar(value: object) -> Scalar:
+    if not isinstance(value, str | int | float | bool):
+        raise ValueError("must be text, a number, true or false")
+    return value
+
+
+def _as_text(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --- event types --------------------------------------------------------------------------------------------
+
+
+def _read_type(types: Table, name: str, table: Table) -> EventType:
+    if not TYPE_NAME.fullmatch(name):
+        types.fault(name, f"the name of a type must match {TYPE_NAME.pattern}")
+    attributes_table = table.table("attributes")
+    attributes = tuple(_read_attribute(key, below) for key, below in attributes_table.tables())
+    if table.raw.get("attributes", {}) == {}:
+        table.fault(
+            "attributes", "must hold at least one attribute" if "attributes" in table.raw else "missing"
+        )
+    if "" in attributes_table.raw:
+        attributes_table.fault("", "an attribute needs a name")
+    no_parameters: dict[str, object] = {}
+    event_type = EventType(
+        name=name,
+        attributes=attributes,
+        reduction=table.take("reduction", choice(*REDUCTIONS), "covering"),
+        parameters=dict(table.take("parameters", a_table, no_parameters)),
+        advertisements=table.take("advertisements", boolean, False),
+        cubes=table.take("cubes", _power_of_two, 16),
+        index=table.take("index", list_of(text), ()),
+        bits=table.take("bits", integer(1, INDEX_BITS_MAX), None),
+    )
+    _check_grid(table, event_type, attributes_table.raw.keys())
+    table.end()
+    return event_type
+
+
+def _power_of_two(value: object) -> int:
+    number = integer(1, CUBES_MAX)(value)
+    if number & (number - 1):
+        raise ValueError(f"must be a power of two, not {number}")
+    return number
+
+
+def _check_grid(table: Table, event_type: EventType, attributes: Iterable[str]) -> None:
+    if len(event_type.index) > INDEX_MAX:
+        table.fault("index", f"must name at most {INDEX_MAX} attributes, not {len(event_type.index)}")
+    known = list(attributes)
+    for name in event_type.index:
+        if name not in known:
+            table.fault("index", f"{name!r} is no attribute of this type")
+    if event_type.bits is None or not known:
+        return
+    dimensions = len(event_type.index) or min(INDEX_MAX, len(known))
+    bits = dimensions * event_type.bits
+    if bits > INDEX_BITS_MAX:
+        reason = f"{dimensions} dimensions of {event_type.bits} bits are {bits}, more than {INDEX_BITS_MAX}"
+        table.fault("bits", f"{reason}; take fewer bits, or fewer attributes into index")
+    if event_type.cubes > 2**bits:
+        table.fault("cubes", f"{event_type.cubes} cubes are more than the 2^{bits} cells of the grid")
+
+
+def _read_attribute(name: str, table: Table) -> Attribute:
+    table.need("kind")
+    kind = table.take("kind", choice(*KINDS), None)
+    low, high = table.take("min", _raw, None), table.take("max", _raw, None)
+    values = table.take("values", list_of(text), None)
+    imprecise = table.take("imprecise", choice("certain", "possible"), None)
+    table.end()
+    if kind is None:  # nothing below can be judged
+        return Attribute(name, "text")
+    if kind == "category" and "values" not in table.raw:
+        table.fault("values", "missing; a category declares its values, in order")
+    elif kind == "category" and values == ():
+        table.fault("values", "must hold at least one value")
+    elif kind != "category" and "values" in table.raw:
+        table.fault("values", f"only a category has values, not a {kind}")
+    if imprecise and kind not in ("int", "float", "timestamp"):
+        table.fault("imprecise", f"only int, float and timestamp can be imprecise, not {kind}")
+    certainty = cast(Literal["certain", "possible"] | None, imprecise)
+    return _with_domain(
+        Attribute(name, cast(Kind, kind), None, None, values or (), certainty), table, low, high
+    )
+
+
+def _raw(value: object) -> object:
+    return value
+
+
+def _with_domain(attribute: Attribute, table: Table, low: object, high: object) -> Attribute:
+    """The attribute with `min` and `max` as values of its kind; a fault for each that is not one."""
+    bounds: dict[str, int | float | str | None] = {"min": None, "max": None}
+    for key, value in (("min", low), ("max", high)):
+        if value is not None:
+            bounds[key] = table.take(key, lambda raw: _bound(attribute, raw), None)
+    low_bound, high_bound = bounds["min"], bounds["max"]
+    both = low_bound is not None and high_bound is not None
+    if both and rank(attribute, low_bound) >= rank(attribute, high_bound):
+        table.fault("max", f"must be greater than min: {shown(low_bound)} .. {shown(high_bound)}")
+    return Attribute(
+        attribute.name, attribute.kind, low_bound, high_bound, attribute.values, attribute.imprecise
+    )
+
+
+_BOUND_OF_KIND = {
+    "int": f"an integer within +-{PRESENT_MAX}",
+    "float": "a finite number",
+    "timestamp": "an RFC 3339 time with an offset",
+    "text": "text",
+}
+
+
+def _bound(attribute: Attribute, value: object) -> int | float | str:
+    """A bound in the form that is kept: however it is written, the fingerprint is the same."""
+    if attribute.kind not in _BOUND_OF_KIND:
+        raise ValueError(f"a {attribute.kind} has no such bound")
+    raw = value.isoformat() if isinstance(value, datetime.datetime) else value
+    place = rank(attribute, raw)
+    if place == ABSENT:
+        raise ValueError(f"must be {_BOUND_OF_KIND[attribute.kind]}, not {shown(value)}")
+    if attribute.kind == "text":
+        return text(raw)
+    canonical = unrank(attribute, place)
+    return cast(int | float | str, raw if canonical is None else canonical)
