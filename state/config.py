@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -262,7 +262,7 @@ def _check_collisions(table: Table, overlay: Overlay, topics: Topics) -> None:
 def _read_deployment(table: Table, overlay: Overlay, directory: Path | None) -> Deployment:
     hosts = table.take("hosts", list_of(named(NAME)), overlay.brokers)
     for host in hosts:
-        if host not in overlay.brokers:
+        if _lacks(overlay.brokers, host):
             table.fault("hosts", f"{host!r} is no broker of the overlay")
     if not hosts and table.raw.get("hosts") == []:
         table.fault("hosts", "must name at least one broker")
@@ -278,6 +278,11 @@ def _read_deployment(table: Table, overlay: Overlay, directory: Path | None) -> 
         hosts=hosts,
         stale=cast(Literal["wait", "route"], table.take("stale", choice("wait", "route"), "wait")),
     )
+
+
+def _lacks(known: Collection[str], name: str) -> bool:
+    """Tell whether a name is unknown. Where nothing is known, that is already a fault, and enough."""
+    return bool(known) and name not in known
 
 
 def _directory(value: object) -> str:
@@ -329,7 +334,7 @@ def _read_settings(table: Table) -> Settings:
 def _read_distribution(table: Table, overlay: Overlay) -> dict[str, Distribution]:
     distribution: dict[str, Distribution] = {}
     for broker, below in table.tables():
-        if broker not in overlay.brokers:
+        if _lacks(overlay.brokers, broker):
             table.fault(broker, "is no broker of the overlay")
         below.need("groups", "threshold")
         groups, threshold = below.take("groups", integer(1, 1000), 1), below.take("threshold", fraction, 0.0)
@@ -357,9 +362,9 @@ def _read_sources(
             )
         if source.topic and source.topic in [other.topic for other in sources]:
             table.fault("topic", f"{source.topic!r} is given twice")
-        if source.broker and source.broker not in overlay.brokers:
+        if source.broker and _lacks(overlay.brokers, source.broker):
             table.fault("broker", f"{source.broker!r} is no broker of the overlay")
-        if source.type and source.type not in types:
+        if source.type and _lacks(types, source.type):
             table.fault("type", f"{source.type!r} is no event type")
         table.end()
         sources.append(source)

@@ -1,7 +1,7 @@
 """The overlay: an acyclic, connected graph of brokers.
 
-Between two brokers of such a tree there is one path, so what is forwarded to all neighbours but the one it came
-from reaches every broker exactly once.
+Between two brokers of such a tree there is one path, so what is forwarded to all neighbours but the one it
+came from reaches every broker exactly once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Overlay:
         return tuple(_path(origin, target, self._neighbours))
 
     def diameter(self) -> int:
-        """The number of links on the longest path: the farthest broker's distance from the farthest of any."""
+        """The number of links on the longest path: from the broker farthest from any, to its own farthest."""
         end = list(_reached(self.brokers[0], self._neighbours))[-1]
         other = list(_reached(end, self._neighbours))[-1]
         return len(self.path(end, other)) - 1

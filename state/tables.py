@@ -1,7 +1,7 @@
 """Reading TOML tables strictly: every fault is noted with its place, and reading goes on.
 
-A *reader* takes a raw value and returns it checked, or raises ValueError with what is wrong. `Table.take` notes
-that under the key's place and goes on with the default, so that one run reports everything.
+A *reader* takes a raw value and returns it checked, or raises ValueError with what is wrong. `Table.take`
+notes that under the key's place and goes on with the default, so that one run reports everything.
 """
 
 from __future__ import annotations
@@ -136,19 +136,23 @@ def named(pattern: re.Pattern[str]) -> Reader[str]:
 
 
 def list_of(item: Reader[T], distinct: bool = True) -> Reader[tuple[T, ...]]:
-    """A list of what `item` reads; a fault in an item says which one."""
+    """A list of what `item` reads; every item at fault is named."""
 
     def read(value: object) -> tuple[T, ...]:
         if not isinstance(value, list):
             raise ValueError(f"must be a list, not {shown(value)}")
         items: list[T] = []
+        faults: list[str] = []
         for number, raw in enumerate(value, 1):
             try:
                 items.append(item(raw))
             except ValueError as error:
-                raise ValueError(f"item {number}: {error}") from None
+                faults.append(f"item {number}: {error}")
+                continue
             if distinct and items[-1] in items[:-1]:
-                raise ValueError(f"item {number}: {items[-1]!r} is given twice")
+                faults.append(f"item {number}: {items[-1]!r} is given twice")
+        if faults:
+            raise ValueError("; ".join(faults))
         return tuple(items)
 
     return read
