@@ -6,12 +6,14 @@
          ├──── symbol NOT_IN 'IBM' 'SAP'
          └──── halted NE true
 
-A predicate on an absent attribute is false, and so is its negation; IS_NULL is the only one that absence satisfies.
-That is why negation can be pushed to the leaves for good: each operator has its opposite, and both need a value.
+A predicate on an absent attribute is false, and so is its negation; IS_NULL is the only one that absence
+satisfies. That is why negation can be pushed to the leaves for good: each operator has its opposite, and both
+need a value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -59,7 +61,10 @@ Value = str | int | float | bool | Timestamp
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A leaf. `values`: one for a comparison, two for BETWEEN, n for IN, pattern (and escape) for LIKE, none for NULL."""
+    """A leaf.
+
+    `values`: one for a comparison, two for BETWEEN, n for IN, pattern (and escape) for LIKE, none for NULL.
+    """
 
     attribute: str
     operator: Operator
@@ -86,3 +91,45 @@ class Or:
 Filter = And | Or | Predicate
 
 TRUE = And(())
+
+
+def conjunction(children: Iterable[Filter]) -> Filter:
+    """All of `children`, flat: an AND inside joins in, TRUE vanishes, a single child stands for itself."""
+    flat: list[Filter] = []
+    for child in children:
+        flat.extend(child.children if isinstance(child, And) else (child,))
+    return flat[0] if len(flat) == 1 else And(tuple(flat))
+
+
+def disjunction(children: Iterable[Filter]) -> Filter:
+    """Some of `children` (one at least), flat: an OR inside joins in, TRUE takes all."""
+    flat: list[Filter] = []
+    for child in children:
+        if child == TRUE:
+            return TRUE
+        flat.extend(child.children if isinstance(child, Or) else (child,))
+    assert flat, "an OR of nothing is FALSE, which is no filter"
+    return flat[0] if len(flat) == 1 else Or(tuple(flat))
+
+
+def negated(filter: Filter) -> Filter:
+    """The opposite, with NOT pushed to the leaves; TRUE has none.
+
+    >>> both = And((Predicate("a", Operator.LT, (5,)), Predicate("b", Operator.IS_NULL)))
+    >>> [child.operator.value for child in negated(both).children]
+    ['>=', 'IS NOT NULL']
+    """
+    assert filter != TRUE, "FALSE is no filter"
+    if isinstance(filter, Predicate):
+        return filter.negated()
+    opposite = disjunction if isinstance(filter, And) else conjunction
+    return opposite(negated(child) for child in filter.children)
+
+
+def predicates(filter: Filter) -> Iterator[Predicate]:
+    """The leaves from left to right."""
+    if isinstance(filter, Predicate):
+        yield filter
+    else:
+        for child in filter.children:
+            yield from predicates(child)

@@ -1,0 +1,416 @@
+"""Filters as boxes: which part of the rank space an event must lie in to satisfy a filter.
+
+[MICS09] §3 and [NEG08] §2 take subscriptions as boxes; here any Boolean filter becomes a set of disjoint
+ones, the way design.md §3-4 says.
+
+    predicate ──intervals──> spans of ranks, sorted and disjoint     price != 5  ->  [lowest, 5)  (5, highest]
+    AND       ──> intersection of boxes
+    OR        ──> union, made disjoint
+
+An attribute without a predicate spans everything, absent included; with one, only what is present.
+
+Every predicate has two answers: the ranks that may satisfy it and the ranks that surely do. They differ only
+for texts beyond 7 bytes, which share ranks, and for LIKE beyond a prefix. Negation swaps them.
+
+A tree has as many conjunctions as its disjunctive normal form; they are counted, never written out. Above
+128, or where the boxes become too many (`IN` of three attributes with hundreds of values each), the filter is
+covered by its bounding box and checked as a tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from state.filters.disjoint import Corners, disjoint_union, intersections
+from state.filters.like import Like
+from state.filters.tree import And, Filter, Operator, Or, Predicate, Timestamp, Value, conjunction
+from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.event_type import Attribute, EventType
+from state.space.ranks import (
+    ABSENT_SPAN,
+    Span,
+    present_span,
+    rank,
+    span_below,
+    span_equal,
+    text_is_exact,
+    text_prefix_span,
+)
+
+CONJUNCTIONS_MAX = 128
+BOXES_MAX = 1024
+"""More boxes than this are one bounding box: what a broker keeps and sends for a filter stays small."""
+
+Spans = tuple[Span, ...]
+"""Sorted, disjoint, closed, not even touching."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """The ranks that a predicate allows; `exact`: every value there satisfies it, else some may not."""
+
+    spans: Spans
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FilterGeometry:
+    """The region of a filter.
+
+    Invariant: the boxes are disjoint and hold every event that satisfies the filter. An event satisfies the
+    filter if and only if a box holds it and `residual` (where there is one) is true of it; `exact` means that
+    there is none.
+    """
+
+    boxes: Boxes
+    exact: bool
+    residual: Filter | None
+
+    def check(self) -> None:
+        """Assert the invariant."""
+        self.boxes.check()
+        assert self.exact == (self.residual is None)
+        for i, (low, high) in enumerate(self.boxes):
+            rest = Boxes(self.boxes.lows[i + 1 :], self.boxes.highs[i + 1 :])
+            assert len(rest.clipped(low, high)) == 0, "boxes overlap"
+
+
+def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) -> FilterGeometry:
+    """Return the disjoint boxes of a filter, in the dimensions of the event type.
+
+    Guarantee: exact if every predicate is (no text beyond 7 bytes, LIKE by prefix only), there are at most
+    128 conjunctions and at most `boxes_max` boxes; else a superset with what is still to be checked. A
+    contradiction has none.
+    Cost: microseconds per predicate for a conjunction; bounded by `boxes_max`^2 for anything.
+
+    >>> from state.filters.grammar import parse
+    >>> from state.space.event_type import Attribute, EventType
+    >>> quote = EventType("quote", (Attribute("volume", "int"), Attribute("symbol", "text")))
+    >>> found = geometry(parse("volume BETWEEN 5 AND 9 AND symbol IS NULL", quote), quote)
+    >>> found.boxes.lows[:, 0], found.boxes.highs[:, 0], found.exact
+    (array([5]), array([9]), True)
+    >>> len(geometry(parse("volume < 5 AND volume > 9", quote), quote).boxes)
+    0
+    >>> geometry(parse("volume = 1 AND symbol = 'a long text'", quote), quote).residual.attribute
+    'symbol'
+    """
+    if conjunctions(filter) <= CONJUNCTIONS_MAX:
+        region = _region(filter, event_type, boxes_max)
+        if region is not None:
+            residual = None if region.exact else _residual(filter, event_type)
+            lows, highs = (np.ascontiguousarray(corner) for corner in region.corners)
+            return FilterGeometry(Boxes(lows, highs), residual is None, residual)
+    bounds = _bounds(filter, event_type)
+    if bounds is None:
+        return FilterGeometry(Boxes.empty(event_type.d), True, None)
+    return FilterGeometry(Boxes.of([bounds]), False, filter)
+
+
+def conjunctions(filter: Filter) -> int:
+    """Count the conjunctions of the disjunctive normal form, without writing it out.
+
+    >>> p = Predicate("a", Operator.IS_NULL)
+    >>> conjunctions(And((Or((p, p)), Or((p, p, p)), p)))
+    6
+    """
+    if isinstance(filter, Predicate):
+        return 1
+    counts = (conjunctions(child) for child in filter.children)
+    return prod(counts) if isinstance(filter, And) else sum(counts)
+
+
+# --- predicates -------------------------------------------------------------------------------------------
+
+
+def intervals(predicate: Predicate, attribute: Attribute) -> Intervals:
+    """Return the ranks that a predicate allows; absent is among them for IS NULL only.
+
+    >>> intervals(Predicate("v", Operator.NE, (5,)), Attribute("v", "int")).spans == (
+    ...     (ABSENT + 1, 4), (6, PRESENT_MAX))
+    True
+    """
+    possible, certain = _possible_and_certain(predicate, attribute)
+    return Intervals(possible, possible == certain)
+
+
+def _possible_and_certain(predicate: Predicate, attribute: Attribute) -> tuple[Spans, Spans]:
+    match predicate.operator:
+        case Operator.IS_NULL:
+            return (ABSENT_SPAN,), (ABSENT_SPAN,)
+        case Operator.IS_NOT_NULL:
+            return (present_span(attribute),), (present_span(attribute),)
+        case Operator.EQ:
+            return _equal(attribute, predicate.values[0])
+        case Operator.LT:
+            return _below(attribute, predicate.values[0], False)
+        case Operator.LE:
+            return _below(attribute, predicate.values[0], True)
+        case Operator.IN:
+            each = [_equal(attribute, value) for value in predicate.values]
+            return united(s for p, _ in each for s in p), united(s for _, c in each for s in c)
+        case Operator.BETWEEN:
+            low, high = predicate.values
+            above = _opposite(_below(attribute, low, False), attribute)
+            below = _below(attribute, high, True)
+            return common(above[0], below[0]), common(above[1], below[1])
+        case Operator.LIKE:
+            return _like(attribute, Like.of(*predicate.values))  # type: ignore[arg-type]
+        case _:
+            return _opposite(_possible_and_certain(predicate.negated(), attribute), attribute)
+
+
+def _opposite(pair: tuple[Spans, Spans], attribute: Attribute) -> tuple[Spans, Spans]:
+    possible, certain = pair
+    whole = present_span(attribute)
+    return complement(certain, whole), complement(possible, whole)
+
+
+def _equal(attribute: Attribute, value: Value) -> tuple[Spans, Spans]:
+    if isinstance(value, Timestamp):
+        value = value.micros
+    if attribute.kind in ("int", "float", "timestamp"):
+        assert not isinstance(value, str)
+        span = span_equal(attribute, value)
+    else:
+        point = rank(attribute, value)
+        assert point != ABSENT, f"{value!r} was checked to fit {attribute}"
+        span = point, point
+    spans = () if span is None else (span,)
+    return spans, () if isinstance(value, str) and _shares_rank(attribute, value) else spans
+
+
+def _below(attribute: Attribute, value: Value, inclusive: bool) -> tuple[Spans, Spans]:
+    if isinstance(value, Timestamp):
+        value = value.micros
+    if not isinstance(value, str):
+        span = span_below(attribute, value, inclusive)
+        spans = () if span is None else (span,)
+        return spans, spans
+    low, high = present_span(attribute)[0], rank(attribute, value)
+    if _shares_rank(attribute, value):
+        # Others share this rank, some of them below and some above.
+        return ((low, high),), ((low, high - 1),)
+    high -= not inclusive
+    spans = ((low, high),) if low <= high else ()
+    return spans, spans
+
+
+def _shares_rank(attribute: Attribute, value: str) -> bool:
+    return attribute.kind == "text" and not text_is_exact(value)
+
+
+def _like(attribute: Attribute, like: Like) -> tuple[Spans, Spans]:
+    if attribute.kind == "category":
+        spans = united((i, i) for i, value in enumerate(attribute.values) if like.matches(value))
+        return spans, spans
+    if like.is_literal:
+        return _equal(attribute, like.prefix)
+    low, high, exact = text_prefix_span(like.prefix)
+    spans = ((low, high),)
+    return spans, spans if exact and like.is_prefix else ()
+
+
+# --- spans ------------------------------------------------------------------------------------------------
+
+
+def united(spans: Iterable[Span]) -> Spans:
+    """Sort spans and join those that overlap or touch.
+
+    >>> united([(5, 6), (1, 2), (3, 3)])
+    ((1, 3), (5, 6))
+    """
+    result: list[Span] = []
+    for low, high in sorted(spans):
+        if result and low <= result[-1][1] + 1:
+            result[-1] = result[-1][0], max(high, result[-1][1])
+        else:
+            result.append((low, high))
+    return tuple(result)
+
+
+def common(one: Spans, other: Spans) -> Spans:
+    """What is in both. Cost: O(n + m).
+
+    >>> common(((1, 5), (8, 9)), ((4, 8),))
+    ((4, 5), (8, 8))
+    """
+    result: list[Span] = []
+    i = j = 0
+    while i < len(one) and j < len(other):
+        low, high = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+        if low <= high:
+            result.append((low, high))
+        if one[i][1] < other[j][1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(result)
+
+
+def complement(spans: Spans, whole: Span) -> Spans:
+    """What is in `whole` and not in `spans`, which lie inside it.
+
+    >>> complement(((1, 5), (8, 9)), (0, 9))
+    ((0, 0), (6, 7))
+    """
+    lows = [whole[0], *(high + 1 for _, high in spans)]
+    highs = [*(low - 1 for low, _ in spans), whole[1]]
+    return tuple((low, high) for low, high in zip(lows, highs, strict=True) if low <= high)
+
+
+# --- regions ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """Disjoint boxes as corners, and whether they are exact."""
+
+    corners: Corners
+    exact: bool
+
+
+_EVERYTHING: Spans = ((ABSENT, PRESENT_MAX),)
+
+
+def _region(filter: Filter, event_type: EventType, cap: int) -> _Region | None:
+    """The boxes of a tree, or None if at any point they are more than `cap`."""
+    children = (filter,) if isinstance(filter, Predicate) else filter.children
+    leaves, branches = _split(children)
+    if isinstance(filter, Or):
+        return _any_of(leaves, branches, event_type, cap)
+    return _all_of(leaves, branches, event_type, cap)
+
+
+def _split(children: Iterable[Filter]) -> tuple[list[Predicate], list[And | Or]]:
+    leaves = [child for child in children if isinstance(child, Predicate)]
+    return leaves, [child for child in children if not isinstance(child, Predicate)]
+
+
+def _all_of(
+    leaves: list[Predicate], branches: list[And | Or], event_type: EventType, cap: int
+) -> _Region | None:
+    spans, exact = _all_spans(leaves, event_type)
+    if spans is None:
+        return _nowhere(event_type)
+    corners = _product(spans, event_type.d, cap)
+    for branch in branches:
+        region = _region(branch, event_type, cap)
+        if corners is None or region is None:
+            return None
+        corners, exact = intersections(corners, region.corners, cap), exact and region.exact
+        if corners is not None and len(corners[0]) == 0:
+            return _nowhere(event_type)
+    return None if corners is None else _Region(corners, exact)
+
+
+def _any_of(
+    leaves: list[Predicate], branches: list[And | Or], event_type: EventType, cap: int
+) -> _Region | None:
+    spans, exact = _any_spans(leaves, event_type)
+    regions = [_product({k: s}, event_type.d, cap) for k, s in spans.items() if s]
+    for branch in branches:
+        region = _region(branch, event_type, cap)
+        if region is None:
+            return None
+        if len(region.corners[0]):
+            regions.append(region.corners)
+            exact = exact and region.exact
+    if not regions:
+        return _nowhere(event_type)
+    known = [corners for corners in regions if corners is not None]
+    if len(known) < len(regions):
+        return None
+    if len(known) == 1:
+        return _Region(known[0], exact)
+    lows, highs = (np.concatenate([corners[i] for corners in known]) for i in (0, 1))
+    corners = disjoint_union(lows, highs, cap)
+    return None if corners is None else _Region(corners, exact)
+
+
+def _nowhere(event_type: EventType) -> _Region:
+    empty = Boxes.empty(event_type.d)
+    return _Region((empty.lows, empty.highs), True)
+
+
+def _all_spans(leaves: list[Predicate], event_type: EventType) -> tuple[dict[int, Spans] | None, bool]:
+    """The spans of each dimension under all of the predicates; None if some dimension has none left."""
+    spans: dict[int, Spans] = {}
+    exact = True
+    for leaf in leaves:
+        k = event_type.dimension[leaf.attribute]
+        found = intervals(leaf, event_type.attributes[k])
+        spans[k] = common(spans[k], found.spans) if k in spans else found.spans
+        exact = exact and found.exact
+        if not spans[k]:
+            return None, True
+    return spans, exact
+
+
+def _any_spans(leaves: list[Predicate], event_type: EventType) -> tuple[dict[int, Spans], bool]:
+    """The spans of each dimension under some of its predicates."""
+    spans: dict[int, list[Span]] = {}
+    exact = True
+    for leaf in leaves:
+        k = event_type.dimension[leaf.attribute]
+        found = intervals(leaf, event_type.attributes[k])
+        spans.setdefault(k, []).extend(found.spans)
+        exact = exact and found.exact
+    return {k: united(each) for k, each in spans.items()}, exact
+
+
+def _product(spans: dict[int, Spans], d: int, cap: int) -> Corners | None:
+    """One box for each choice of a span per dimension; counted before it is written out."""
+    total = prod(len(each) for each in spans.values())
+    if total > cap:
+        return None
+    lows, highs = np.full((total, d), ABSENT, np.int64), np.full((total, d), PRESENT_MAX, np.int64)
+    repeat = total
+    for k, each in spans.items():
+        repeat //= len(each)
+        column = np.array(each, dtype=np.int64)
+        choice = np.arange(total) // repeat % len(each)
+        lows[:, k], highs[:, k] = column[choice, 0], column[choice, 1]
+    return lows, highs
+
+
+def _residual(filter: Filter, event_type: EventType) -> Filter:
+    """What boxes alone do not decide: of a conjunction the parts that are not exact, else the whole."""
+    if not isinstance(filter, And):
+        return filter
+    return conjunction(child for child in filter.children if not _decided(child, event_type))
+
+
+def _decided(filter: Filter, event_type: EventType) -> bool:
+    if isinstance(filter, Predicate):
+        return intervals(filter, event_type.attribute(filter.attribute)).exact
+    return all(_decided(child, event_type) for child in filter.children)
+
+
+def _bounds(filter: Filter, event_type: EventType) -> tuple[list[int], list[int]] | None:
+    """The corners of a box around a filter, without expanding it; None where that shows a contradiction."""
+    children = (filter,) if isinstance(filter, Predicate) else filter.children
+    leaves, branches = _split(children)
+    inner = [_bounds(branch, event_type) for branch in branches]
+    if isinstance(filter, Or):
+        boxes = [box for box in (*inner, *(_bounds(leaf, event_type) for leaf in leaves)) if box is not None]
+        if not boxes:
+            return None
+        return _each(min, [low for low, _ in boxes]), _each(max, [high for _, high in boxes])
+    spans, _ = _all_spans(leaves, event_type)
+    if spans is None:
+        return None
+    sides = [spans.get(k, _EVERYTHING) for k in range(event_type.d)]
+    lows, highs = [side[0][0] for side in sides], [side[-1][1] for side in sides]
+    for box in inner:
+        if box is None:
+            return None
+        lows, highs = _each(max, [lows, box[0]]), _each(min, [highs, box[1]])
+    return None if any(low > high for low, high in zip(lows, highs, strict=True)) else (lows, highs)
+
+
+def _each(choose: Callable[..., int], rows: list[list[int]]) -> list[int]:
+    return [choose(column) for column in zip(*rows, strict=True)]
