@@ -18,29 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from state.space.boxes import Boxes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ranges:
-    """Sorted, disjoint, closed intervals of Hilbert indices: `starts[i] <= h <= ends[i]`."""
-
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Ranges):
-            return NotImplemented
-        return np.array_equal(self.starts, other.starts) and np.array_equal(self.ends, other.ends)
-
-    __hash__ = None  # type: ignore[assignment]
-
+from state.space.ranges import Ranges as Ranges
 
 Geometry = Boxes | Ranges
 

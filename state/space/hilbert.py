@@ -1,31 +1,34 @@
 """The Hilbert curve: cells of a d-dimensional grid to indices and back ([MICS09] §3.2).
 
-The curve is that of the `hilbertcurve` package (J. Skilling, "Programming the Hilbert curve", 2004), by value, so that
-any client can compute an index with a package it knows. Skilling's loops take one point and one bit at a
-time; here the same curve is a finite machine that reads d bits of a cell and writes d bits of its index per level:
+The curve is that of the `hilbertcurve` package (J. Skilling, "Programming the Hilbert curve", 2004), by
+value, so that any client can compute an index with a package it knows. Skilling's loops take one point and
+one bit at a time; here the same curve is a finite machine that reads d bits of a cell and writes d bits of
+its index per level:
 
     cell   (5, 3):   level 2 (1, 0)      level 1 (0, 1)      level 0 (1, 1)
                      orientation 0 ────> orientation' ─────> orientation''
     index            digit 3             digit 1             digit 0          ->  3·16 + 1·4 + 0 = 52
 
-The state is the orientation of the curve inside a sub-cube. Per level Skilling's transform looks at the (already
-turned) bits u_0 .. u_{d-1} and changes all lower bits: for i = 0 .. d-1, component 0 is inverted if u_i is set,
-else components 0 and i are exchanged. So an orientation is a signed permutation. The digit is the inverse Gray
-code of u, inverted as a whole once for every odd digit before it; that parity is the parity of the signs, and
-inverting a digit is inverting u_0. Two orientations that differ in the sign of component 0 alone go on alike, so those
-of even sign suffice: d!·2^(d-1) states, 4, 24, 192, 1,920, 23,040 for d = 2 .. 6.
+The state is the orientation of the curve inside a sub-cube. Per level Skilling's transform looks at the
+(already turned) bits u_0 .. u_{d-1} and changes all lower bits: for i = 0 .. d-1, component 0 is inverted
+if u_i is set, else components 0 and i are exchanged. So an orientation is a signed permutation. The digit
+is the inverse Gray code of u, inverted as a whole once for every odd digit before it; that parity is the
+parity of the signs, and inverting a digit is inverting u_0. Two orientations that differ in the sign of
+component 0 alone go on alike, so those of even sign suffice: d!·2^(d-1) states, 4, 24, 192, 1,920, 23,040
+for d = 2 .. 6.
 
-The table has a row per permutation only (d!: 2, 6, 24, 120, 720). Signs are a mask that is xor-ed to the bits read, since
-inverting components of the whole grid commutes with everything above: for d = 6 that is 184 KB instead of 6 MB.
+The table has a row per permutation only (d!: 2, 6, 24, 120, 720). Signs are a mask that is xor-ed to the
+bits read, since inverting components of the whole grid commutes with everything above: for d = 6 that is
+184 KB instead of 6 MB.
 
-Left out: more than 63 bits of index (they would not fit an int64) and more than 6 dimensions; [MICS09] §5 projects
-content spaces of more dimensions.
+Left out: more than 63 bits of index (they would not fit an int64) and more than 6 dimensions; [MICS09] §5
+projects content spaces of more dimensions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import permutations
 from typing import NamedTuple
 
@@ -39,20 +42,20 @@ DIMENSIONS_MAX = 6
 INDEX_BITS_MAX = 63
 """Bits of an index: it is a non-negative int64."""
 
-_TABLE_ENTRIES_MAX = 2**13  # 32 KB: a table of several levels must stay in a core's first cache to be worth it
+_TABLE_ENTRIES_MAX = 2**13  # 32 KB: reading several levels at once pays while the table stays in L1
 
 Integers = NDArray[np.int64]
-Table = NDArray[np.uint32]
+Table = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
     """The machine of the d-dimensional curve, reading `levels` levels per step.
 
-    Invariant: an entry is `next row << 2·bits | signs << bits | output` with `bits = levels·d`; row r begins at
-    `r << bits`. Cells enter as Morton codes (bits interleaved, component 0 first), so input, output and signs
-    are digits of one width. The signs of an entry are xor-ed to those in force; those in force are xor-ed to every
-    digit of a cell, on its way in (`forward`) or out (`backward`, `child`).
+    Invariant: an entry is `next row << 2·bits | signs << bits | output` with `bits = levels·d`; row r
+    begins at `r << bits`. Cells enter as Morton codes (bits interleaved, component 0 first), so input,
+    output and signs are digits of one width. The signs of an entry are xor-ed to those in force; those in
+    force are xor-ed to every digit of a cell, on its way in (`forward`) or out (`backward`, `child`).
     """
 
     d: int
@@ -77,9 +80,9 @@ class _Machine(NamedTuple):
     outputs: Integers
 
 
-@lru_cache(maxsize=None)
+@cache
 def curve(d: int) -> Curve:
-    """Build the tables of the d-dimensional curve, once per process. Cost: under 0.1 s for d = 6, 1-2 ms below."""
+    """Build the tables of the d-dimensional curve, once per process. Cost: 25 ms for d = 6, 1-2 ms below."""
     assert 1 <= d <= DIMENSIONS_MAX, d
     single = _single_level(d)
     levels = 1
@@ -103,7 +106,7 @@ def curve(d: int) -> Curve:
 
 
 def _single_level(d: int) -> _Machine:
-    """Carry out one level of Skilling's transform for every permutation, without signs, and every digit of a cell."""
+    """Carry out one level of Skilling's transform for every permutation, unsigned, and every digit of a cell."""
     orders = np.array(list(permutations(range(d))), np.int64)
     weights = 1 << np.arange(d - 1, -1, -1)
     cells = (np.arange(2**d)[:, None] >> np.arange(d - 1, -1, -1)) & 1
@@ -150,8 +153,8 @@ def _packed(machine: _Machine, d: int, levels: int) -> Table:
     bits = d * levels
     every_level = sum(1 << (level * d) for level in range(levels))
     entries = (machine.rows << (2 * bits)) | ((machine.signs * every_level) << bits) | machine.outputs
-    assert int(entries.max()) < 2**32
-    return entries.ravel().astype(np.uint32)
+    assert int(entries.max()) < 2**31
+    return entries.ravel().astype(np.int32)
 
 
 def _first_rows(single: _Machine, levels: int) -> Integers:
@@ -166,8 +169,9 @@ def _first_rows(single: _Machine, levels: int) -> Integers:
 def encode(points: NDArray[np.integer], k: int) -> Integers:
     """Return the Hilbert index of each cell: row i of `points` holds its d coordinates, 0 <= x < 2^k.
 
-    Implements [MICS09] §3.2, `Hilbert(I_1, .., I_d)`. Guarantee: equal by value to `hilbertcurve.HilbertCurve(k, d)`.
-    Cost: O(d + k) per cell, compiled; k / levels dependent look-ups (levels 13, 6, 3, 2, 1, 1 for d = 1 .. 6).
+    Implements [MICS09] §3.2, `Hilbert(I_1, .., I_d)`.
+    Guarantee: equal by value to `hilbertcurve.HilbertCurve(k, d)`.
+    Cost: O(d + k) per cell, compiled; k / levels look-ups (levels 13, 6, 3, 2, 1, 1 for d = 1 .. 6).
 
     >>> encode(np.array([[3, 5], [5, 3], [6, 2]]), k=3)  # p1, p2 and p3 of [MICS09] figure 3
     array([28, 52, 50])
@@ -181,7 +185,9 @@ def encode(points: NDArray[np.integer], k: int) -> Integers:
 
 
 def decode(indices: NDArray[np.integer], d: int, k: int) -> Integers:
-    """Return the cell of each index, one row of d coordinates each: the inverse of `encode`. Cost: O(d * k) each.
+    """Return the cell of each index, one row of d coordinates each: the inverse of `encode`.
+
+    Cost: O(d * k) per index, compiled.
 
     >>> decode(np.array([28, 52, 50]), d=2, k=3)
     array([[3, 5],
@@ -209,14 +215,14 @@ def machine_of(d: int, k: int) -> tuple[Curve, int, int]:
 
 
 @njit
-def index_of_morton(morton, table, row, steps, bits):  # type: ignore[no-untyped-def]
+def index_of_morton(morton: int, table: Table, row: int, steps: int, bits: int) -> int:
     """Return the index of the cell with this Morton code; for kernels, which pass what `machine_of` gives."""
     mask = (1 << bits) - 1
     signs = 0
     index = 0
     shift = (steps - 1) * bits
     for _ in range(steps):
-        entry = np.int64(table[(row << bits) | (((morton >> shift) & mask) ^ signs)])
+        entry = int(table[(row << bits) | (((morton >> shift) & mask) ^ signs)])
         index = (index << bits) | (entry & mask)
         signs ^= (entry >> bits) & mask
         row = entry >> (2 * bits)
@@ -225,7 +231,9 @@ def index_of_morton(morton, table, row, steps, bits):  # type: ignore[no-untyped
 
 
 @njit
-def _encode(cells, k, table, spread, row, steps, bits, out):  # type: ignore[no-untyped-def]
+def _encode(
+    cells: Integers, k: int, table: Table, spread: Integers, row: int, steps: int, bits: int, out: Integers
+) -> bool:
     d = cells.shape[1]
     outside = 0
     for n in range(len(cells)):
@@ -242,7 +250,9 @@ def _encode(cells, k, table, spread, row, steps, bits, out):  # type: ignore[no-
 
 
 @njit
-def _decode(indices, k, table, row, steps, levels, out):  # type: ignore[no-untyped-def]
+def _decode(
+    indices: Integers, k: int, table: Table, row: int, steps: int, levels: int, out: Integers
+) -> bool:
     d = out.shape[1]
     bits = levels * d
     mask = (1 << bits) - 1
@@ -256,7 +266,7 @@ def _decode(indices, k, table, row, steps, levels, out):  # type: ignore[no-unty
         for i in range(d):
             out[n, i] = 0
         for _ in range(steps):
-            entry = np.int64(table[(here << bits) | ((index >> shift) & mask)])
+            entry = int(table[(here << bits) | ((index >> shift) & mask)])
             cell = (entry & mask) ^ signs
             for level in range(levels - 1, -1, -1):
                 for i in range(d):
