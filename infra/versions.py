@@ -45,6 +45,9 @@ SPARK = "4.2.0"
 SCALA = "2.13"
 KAFKA = "4.3.0"
 
+KAFKA_MIN = (3, 0)
+"""Older brokers were not considered; the tests run on `KAFKA`."""
+
 # slf4j 1.7 without a binding makes the broker silent; log4j is the one its own distribution carries.
 BROKER = JarSet(
     name=f"kafka-broker-{KAFKA}",

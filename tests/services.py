@@ -1,7 +1,7 @@
 """One Kafka and one Redis for the whole run of the tests, started when the first test asks for them.
 
-A test takes the fixture `services` and uses names of its own (topics, groups, key prefixes: `unique`), because
-the services are shared by all. Tests that stop or break one start their own by `LocalServices.on_free_ports`.
+A test takes the fixture `services` and uses names of its own (topics, groups, prefixes: `unique`), for the
+services are shared by all. Tests that stop or break one start their own by `LocalServices.on_free_ports`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m infra.local setup | up | down | status | lock`: what is needed before `hilcast` can run."""
+"""`python -m infra.local setup | up | down | status | watch | lock`: what the Makefile needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def setup() -> None:
 def main(arguments: list[str]) -> int:
     """Run one of the actions; 1 with a message when it is refused."""
     parser = argparse.ArgumentParser(prog="python -m infra.local", description=__doc__)
-    parser.add_argument("action", choices=["setup", "up", "down", "status", "lock"])
+    parser.add_argument("action", choices=["setup", "up", "down", "status", "watch", "lock"])
     parser.add_argument("--data", type=Path, default=Path("var/local"))
     parser.add_argument("--kafka", default="127.0.0.1:9092")
     parser.add_argument("--redis", default="redis://127.0.0.1:6379/0")
@@ -35,6 +35,9 @@ def main(arguments: list[str]) -> int:
             sys.stdout.write(jars.lock())
         elif chosen.action == "up":
             services.up()
+        elif chosen.action == "watch":
+            sys.stdin.read()  # ends when the program at the other end of the pipe does
+            services.down()
         elif chosen.action == "down":
             services.down()
         else:

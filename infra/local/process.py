@@ -99,13 +99,19 @@ class Process:
         assert self.running() is None, f"{self.name} already runs"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with open(self.log, "ab") as out:
-            self._child = subprocess.Popen(
+            child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, start_new_session=True
             )
-        known = Running(self._child.pid, born(self._child.pid) or "", address)
-        aside = self.pid_file.with_suffix(".new")
-        aside.write_text(json.dumps(asdict(known)) + "\n", encoding="utf-8")
-        aside.rename(self.pid_file)
+        try:
+            known = Running(child.pid, born(child.pid) or "", address)
+            aside = self.pid_file.with_suffix(".new")
+            aside.write_text(json.dumps(asdict(known)) + "\n", encoding="utf-8")
+            aside.rename(self.pid_file)
+        except BaseException:
+            child.kill()  # what is not recorded would never be stopped
+            child.wait()
+            raise
+        self._child = child
         return known
 
     def stop(self, patience_s: float) -> bool:

@@ -87,17 +87,17 @@ class RedisAddress:
         >>> RedisAddress.of("redis://:secret@127.0.0.1:6380/2")
         RedisAddress(host='127.0.0.1', port=6380, database=2, user=None)
         """
+        scheme = url.partition("://")[0]
+        if scheme != "redis":
+            raise HilcastError(
+                "not-local", f"deployment.redis is {scheme}://…: a local one is redis:// on loopback"
+            )
         try:
             parts = urlsplit(url)
             port = parts.port or 6379
             database = int(parts.path.strip("/") or 0)
         except ValueError as error:
             raise HilcastError("not-local", f"deployment.redis is no URL of a Redis: {error}") from error
-        if parts.scheme != "redis":
-            raise HilcastError(
-                "not-local",
-                f"deployment.redis begins with {parts.scheme!r}: a local one is redis:// on loopback",
-            )
         host = ports.loopback(parts.hostname or "", "redis")
         user, password = (unquote(part) if part else None for part in (parts.username, parts.password))
         if user and password is None:

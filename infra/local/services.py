@@ -6,6 +6,8 @@ with LocalServices(Path("var/local"), kafka="127.0.0.1:9092", redis="redis://127
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from infra.local.redis import LocalRedis
 __all__ = ["LocalServices", "ServiceStatus", "free_port"]
 
 DATA = Path("var/local")
+_ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class LocalServices:
 
     Guarantee: `up` and `down` may be repeated, by different programs too, which wait for one another; `down`
     ends exactly the processes that `up` recorded in this folder; `with` stops only what it started itself.
+    Services that are `tied` end with the program that started them, even if it is killed with -9.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class LocalServices:
         kafka: str = "127.0.0.1:9092",
         redis: str = "redis://127.0.0.1:6379/0",
         say: Callable[[str], None] = lambda line: None,
+        tied: bool = False,
     ) -> None:
         self.data = data.absolute()
         self.kafka = kafka
@@ -55,19 +60,21 @@ class LocalServices:
         self._kafka = LocalKafka(self.data, kafka)
         self._redis = LocalRedis(self.data, redis)
         self._started: list[LocalKafka | LocalRedis] = []
+        self._tied = tied
+        self._watch: subprocess.Popen[bytes] | None = None
 
     @classmethod
     def on_free_ports(cls, data: Path, say: Callable[[str], None] = lambda line: None) -> LocalServices:
-        """Return services at ports that nobody uses now, for the demo and the tests."""
-        return cls(
-            data, kafka=f"127.0.0.1:{free_port()}", redis=f"redis://127.0.0.1:{free_port()}/0", say=say
-        )
+        """Return services at ports that nobody uses now, tied to this program: for the demo and the tests."""
+        kafka, redis = f"127.0.0.1:{free_port()}", f"redis://127.0.0.1:{free_port()}/0"
+        return cls(data, kafka=kafka, redis=redis, say=say, tied=True)
 
     def up(self) -> None:
         """Start what does not run; both answer when this returns. After an error neither is left over."""
         with alone_in(self.data, "choose another folder with --data"):
             started: list[LocalKafka | LocalRedis] = []
             try:
+                self._tie()
                 for service in (self._redis, self._kafka):
                     fresh = service.start()
                     if fresh:
@@ -77,6 +84,8 @@ class LocalServices:
             except BaseException:
                 for service in started:
                     service.stop()
+                if not self._started:
+                    self._untie()
                 raise
             self._started += started
 
@@ -107,6 +116,23 @@ class LocalServices:
             name = service.process.name
             self._say(f"{name} stopped" if service.stop() else f"{name} was not running")
         self._started = [each for each in self._started if each not in services]
+        if not self._started:
+            self._untie()
+
+    def _tie(self) -> None:
+        """Start a watcher at the other end of a pipe: it reads the end of file when this program is gone."""
+        if not self._tied or self._watch is not None:
+            return
+        command = [sys.executable, "-m", "infra.local", "watch", "--data", str(self.data)]
+        self._watch = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=_ROOT, start_new_session=True
+        )
+
+    def _untie(self) -> None:
+        if self._watch is not None:
+            self._watch.kill()
+            self._watch.communicate()
+            self._watch = None
 
     def _status(self, service: LocalKafka | LocalRedis, log: Path) -> ServiceStatus:
         known = service.process.running()

@@ -1,0 +1,204 @@
+"""What `hilcast doctor` looks at: each part of the outside world, whether it will do, and what to do if not.
+
+Nothing here changes anything. A check that needs another one (topics need Kafka) says so instead of failing
+in its own words.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import redis as redis_client
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from infra import versions
+from infra.local import jars, java
+from state.errors import HilcastError
+
+_CLOCK_S = 5.0
+_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One look at one thing; `advice` is empty when it is well."""
+
+    name: str
+    ok: bool
+    detail: str
+    advice: str = ""
+
+
+def checks(
+    *,
+    kafka: str,
+    redis: str,
+    topics: Iterable[str] = (),
+    librdkafka: Mapping[str, Any] | None = None,
+    kafka_python: Mapping[str, Any] | None = None,
+    redis_settings: Mapping[str, Any] | None = None,
+) -> list[Check]:
+    """Return one check per part, in the order in which to mend them.
+
+    The last three are the clients' own settings, for clusters that ask for a password or TLS. No secret of
+    them, nor of the Redis URL, gets into a check.
+    """
+    reached, cluster = _kafka(kafka, librdkafka or {})
+    return [
+        _java(),
+        *(_jars(wanted) for wanted in jars.SETS),
+        _packages(),
+        reached,
+        _kafka_version(kafka, kafka_python or {}) if reached.ok else _depends("Kafka version", "Kafka"),
+        _topics(sorted(topics), cluster) if reached.ok else _depends("topics", "Kafka"),
+        *_redis(redis, redis_settings or {}),
+    ]
+
+
+def _depends(name: str, on: str) -> Check:
+    return Check(name, False, f"not known: {on} does not answer", f"see {on}")
+
+
+def _java() -> Check:
+    return _tried("Java", lambda: (lambda found: f"{found.release}, {found.path}")(java.find()))
+
+
+def _jars(wanted: versions.JarSet) -> Check:
+    return _tried(f"jars {wanted.name}", lambda: f"{len(jars.paths(wanted))} in {jars.home()}")
+
+
+def _tried(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, look())
+    except HilcastError as error:
+        fault, _, advice = error.reason.partition(": ")
+        return Check(name, False, fault, advice)
+
+
+def _packages() -> Check:
+    name = "Python packages"
+    try:
+        wanted = importlib.metadata.requires("hilcast") or []
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, False, "hilcast is not installed", "run `make setup`, or `pip install hilcast`")
+    found: dict[str, str | None] = {}
+    for line in wanted:
+        if "extra ==" in line:
+            continue
+        package = re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = None
+    absent = [package for package, version in found.items() if version is None]
+    if absent:
+        return Check(name, False, f"not installed: {', '.join(absent)}", "run `make setup`")
+    if found.get("pyspark") != versions.SPARK:
+        detail = f"pyspark is {found.get('pyspark')}, the connector's jars are for {versions.SPARK}"
+        return Check(name, False, detail, f"pip install pyspark=={versions.SPARK}")
+    return Check(name, True, f"{len(found)} installed, pyspark {versions.SPARK}")
+
+
+def _kafka(address: str, settings: Mapping[str, Any]) -> tuple[Check, set[str]]:
+    try:
+        admin = AdminClient({**settings, "bootstrap.servers": address, "log_level": 0})
+        seen = admin.list_topics(timeout=_TIMEOUT_S)
+    except KafkaException as error:
+        told = error.args[0]
+        advice = "run `hilcast up`, or look at deployment.kafka and the kafka.* settings"
+        return Check("Kafka", False, f"{address} does not answer ({told.str()})", advice), set()
+    detail = f"{address}, {len(seen.brokers)} broker(s), {len(seen.topics)} topic(s)"
+    return Check("Kafka", True, detail), set(seen.topics)
+
+
+def _kafka_version(address: str, settings: Mapping[str, Any]) -> Check:
+    name = "Kafka version"
+    advice = f"use Kafka {_dotted(versions.KAFKA_MIN)} or newer; {versions.KAFKA} is the one of our tests"
+    try:
+        admin = KafkaAdminClient(
+            bootstrap_servers=address.split(","), request_timeout_ms=int(_TIMEOUT_S * 1000), **settings
+        )
+    except (KafkaError, ValueError) as error:
+        return Check(name, False, f"not known ({type(error).__name__})", "look at the kafka.* settings")
+    try:
+        broker = admin.describe_cluster()["brokers"][0]["broker_id"]
+        version = tuple(admin.get_broker_version_data(broker).broker_version)
+    finally:
+        admin.close()
+    ok = version >= versions.KAFKA_MIN
+    return Check(name, ok, _dotted(version), "" if ok else advice)
+
+
+def _topics(wanted: list[str], there: set[str]) -> Check:
+    absent = [topic for topic in wanted if topic not in there]
+    if not absent:
+        return Check("topics", True, f"all {len(wanted)} there")
+    more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+    detail = f"{len(absent)} of {len(wanted)} missing: {', '.join(absent[:3])}{more}"
+    return Check("topics", False, detail, "run `hilcast topics`")
+
+
+def _redis(url: str, settings: Mapping[str, Any]) -> list[Check]:
+    limits = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S}
+    with redis_client.Redis.from_url(url, **limits | dict(settings)) as link:
+        try:
+            info, seconds = link.info(), link.time()
+        except redis_client.RedisError as error:
+            advice = "run `hilcast up`, or look at deployment.redis and the redis.* settings"
+            return [
+                Check("Redis", False, f"does not answer ({type(error).__name__})", advice),
+                *(_depends(name, "Redis") for name in ("Redis version", "Redis memory", "clock")),
+            ]
+    return [
+        Check("Redis", True, f"{info['used_memory_human']} used, up {info['uptime_in_seconds']} s"),
+        _redis_version(str(info["redis_version"])),
+        _redis_memory(info),
+        _clock(seconds[0] + seconds[1] / 1e6 - time.time()),
+    ]
+
+
+def _redis_version(text: str) -> Check:
+    version = tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+    ok = version >= versions.REDIS_MIN
+    return Check("Redis version", ok, text, "" if ok else f"use {_dotted(versions.REDIS_MIN)} or newer")
+
+
+def _redis_memory(info: Mapping[str, Any]) -> Check:
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    limit = int(info.get("maxmemory", 0))
+    ok = limit == 0 or policy == "noeviction"
+    detail = f"limit {info.get('maxmemory_human') if limit else 'none'}, {policy}"
+    return Check(
+        "Redis memory",
+        ok,
+        detail,
+        "" if ok else "set maxmemory-policy noeviction, or the index is lost bit by bit",
+    )
+
+
+def _clock(ahead_s: float) -> Check:
+    ok = abs(ahead_s) <= _CLOCK_S
+    detail = f"Redis's is {abs(ahead_s):.1f} s {'ahead' if ahead_s > 0 else 'behind'}"
+    return Check(
+        "clock",
+        ok,
+        detail,
+        "" if ok else "set the clocks (NTP): times to live are measured on several machines",
+    )
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    """Return a version as people write it.
+
+    >>> _dotted((6, 2))
+    '6.2'
+    """
+    return ".".join(map(str, version))
