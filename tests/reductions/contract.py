@@ -124,8 +124,13 @@ class RangeSpace:
         return cuts.map(sorted).map(self._paired)
 
     def _paired(self, cuts: list[int]) -> Ranges:
-        # An odd end stands for a range of one cell.
-        pairs = [(cuts[i], cuts[i + 1] if i + 1 < len(cuts) else cuts[i]) for i in range(0, len(cuts), 2)]
+        # A last odd end stands for a range of one cell; ranges that would touch become one.
+        ends = [*cuts, *cuts[-1:]] if len(cuts) % 2 else cuts
+        pairs: list[tuple[int, int]] = []
+        for start, end in zip(ends[::2], ends[1::2], strict=True):
+            if pairs and start <= pairs[-1][1] + 1:
+                start = pairs.pop()[0]
+            pairs.append((start, end))
         return Ranges(np.array([s for s, _ in pairs], np.int64), np.array([e for _, e in pairs], np.int64))
 
 

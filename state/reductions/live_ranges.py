@@ -1,0 +1,326 @@
+"""All ranges of all live entries, with their owners: what makes unsubscription exact ([MICS09] §2, §4.2).
+
+The paper moves covered ranges to a *passive list*, to be forwarded should their cover be withdrawn, and says
+no more. Here every live range is kept, covered or not, sorted by start, and one question answers everything:
+how far do the ranges that start at or before h reach (`furthest`)? A range is covered by one other if that
+reaches its end; what a removed range leaves uncovered is found by hopping from reach to reach (`uncovered`).
+
+    live    a ├───────────┤              remove a, then ask from 3 to 9:
+            c      ├─┤                   nothing that starts by 3 reaches 3: uncovered up to c, [3, 4]
+            e              ├────┤        c reaches 6, hop to 7; nothing reaches 7: uncovered up to e, [7, 8]
+            0      5 6     9    12       e reaches beyond 9: done
+
+Ranges sit in chunks of up to `CHUNK`; each chunk knows its lowest start and its furthest end. So an insertion
+moves one chunk at most, a hop looks at one number per chunk, and nothing depends on how wide a range is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from state.kernels import njit
+from state.reductions.interface import Ranges
+
+Integers = NDArray[np.int64]
+
+CHUNK = 512
+"""Ranges in a chunk at most; a full one is split into halves."""
+NOWHERE = -1
+"""Before every Hilbert index."""
+
+# Columns of a range in `cells[column, row, slot]`, and lines of the directory, which lists chunks in order.
+START, END, OWNER = 0, 1, 2
+ROW, SIZE, LOW, PEAK = 0, 1, 2, 3
+
+
+@njit
+def _chunk_of(directory: Integers, chunks: int, start: int) -> int:
+    """The last chunk whose lowest start is at or before `start` (the first one if none is)."""
+    left, right = 0, chunks
+    while left < right:
+        middle = (left + right) // 2
+        if directory[LOW, middle] <= start:
+            left = middle + 1
+        else:
+            right = middle
+    return max(left - 1, 0)
+
+
+@njit
+def _slot_after(starts: Integers, size: int, start: int) -> int:
+    """The first slot of a chunk whose start is after `start`."""
+    left, right = 0, size
+    while left < right:
+        middle = (left + right) // 2
+        if starts[middle] <= start:
+            left = middle + 1
+        else:
+            right = middle
+    return left
+
+
+@njit
+def _split(cells: Integers, directory: Integers, chunks: int, at: int) -> None:
+    """Move the upper half of chunk `at` to a spare row, listed right after it."""
+    half = directory[SIZE, at] // 2
+    moved = directory[SIZE, at] - half
+    old, new = directory[ROW, at], directory[ROW, chunks]
+    for i in range(chunks, at + 1, -1):
+        directory[:, i] = directory[:, i - 1]
+    cells[:, new, :moved] = cells[:, old, half : half + moved]
+    directory[ROW, at + 1] = new
+    directory[SIZE, at], directory[SIZE, at + 1] = half, moved
+    directory[LOW, at + 1] = cells[START, new, 0]
+    directory[PEAK, at] = cells[END, old, :half].max()
+    directory[PEAK, at + 1] = cells[END, new, :moved].max()
+
+
+@njit
+def _insert(cells: Integers, directory: Integers, chunks: int, start: int, end: int, owner: int) -> int:
+    """Insert one range; return the number of chunks (there must be room for one more)."""
+    if chunks == 0:
+        directory[SIZE, 0], directory[PEAK, 0] = 0, end
+        chunks = 1
+    at = _chunk_of(directory, chunks, start)
+    if directory[SIZE, at] == cells.shape[2]:
+        _split(cells, directory, chunks, at)
+        chunks += 1
+        if start >= directory[LOW, at + 1]:
+            at += 1
+    row, size = directory[ROW, at], directory[SIZE, at]
+    slot = _slot_after(cells[START, row], size, start)
+    for column in range(3):
+        for i in range(size, slot, -1):
+            cells[column, row, i] = cells[column, row, i - 1]
+    cells[START, row, slot], cells[END, row, slot], cells[OWNER, row, slot] = start, end, owner
+    directory[SIZE, at] = size + 1
+    directory[LOW, at] = cells[START, row, 0]
+    directory[PEAK, at] = max(directory[PEAK, at], end)
+    return chunks
+
+
+@njit
+def _extract(
+    cells: Integers, directory: Integers, chunks: int, owner: int, starts: Integers, ends: Integers
+) -> tuple[int, int]:
+    """Take out every range of `owner`, in order; return how many, and the number of chunks left."""
+    found, left = 0, 0
+    for at in range(chunks):
+        row, size, peak = directory[ROW, at], directory[SIZE, at], directory[PEAK, at]
+        kept = 0
+        for i in range(size):
+            if cells[OWNER, row, i] == owner:
+                starts[found], ends[found] = cells[START, row, i], cells[END, row, i]
+                found += 1
+                continue
+            if kept < i:
+                for column in range(3):
+                    cells[column, row, kept] = cells[column, row, i]
+            kept += 1
+        # A chunk that became empty goes behind the others, as a spare row.
+        directory[ROW, at], directory[ROW, left] = directory[ROW, left], row
+        if kept:
+            directory[SIZE, left], directory[LOW, left] = kept, cells[START, row, 0]
+            directory[PEAK, left] = peak if kept == size else cells[END, row, :kept].max()
+            left += 1
+    return found, left
+
+
+@njit
+def _furthest(cells: Integers, directory: Integers, chunks: int, h: int) -> int:
+    """The furthest end of the ranges that start at or before `h`; -1 if there is none."""
+    reach = NOWHERE
+    if chunks == 0 or directory[LOW, 0] > h:
+        return reach
+    at = _chunk_of(directory, chunks, h)
+    for i in range(at):
+        reach = max(reach, directory[PEAK, i])
+    row = directory[ROW, at]
+    for i in range(_slot_after(cells[START, row], directory[SIZE, at], h)):
+        reach = max(reach, cells[END, row, i])
+    return reach
+
+
+@njit
+def _next_start(cells: Integers, directory: Integers, chunks: int, h: int) -> int:
+    """The first start after `h`; -1 if there is none."""
+    if chunks == 0:
+        return NOWHERE
+    at = _chunk_of(directory, chunks, h)
+    row, size = directory[ROW, at], directory[SIZE, at]
+    slot = _slot_after(cells[START, row], size, h)
+    if slot < size:
+        return cells[START, row, slot]
+    return directory[LOW, at + 1] if at + 1 < chunks else NOWHERE
+
+
+@njit
+def _uncovered(
+    cells: Integers, directory: Integers, chunks: int, start: int, end: int, starts: Integers, ends: Integers
+) -> int:
+    """Write what of start..end no range holds; return how many pieces. -1: there was no room for all."""
+    found, h = 0, start
+    while True:
+        reach = _furthest(cells, directory, chunks, h)
+        if reach >= end:
+            return found
+        if reach >= h:
+            h = reach + 1
+            continue
+        if found == starts.shape[0]:
+            return -1
+        following = _next_start(cells, directory, chunks, h)
+        starts[found] = h
+        if following < 0 or following > end:
+            ends[found] = end
+            return found + 1
+        ends[found] = following - 1
+        found += 1
+        h = following
+
+
+@njit
+def _touching(
+    cells: Integers, directory: Integers, chunks: int, start: int, end: int, owners: Integers
+) -> int:
+    """Write the owners of the ranges that share an index with start..end; return how many."""
+    found = 0
+    for at in range(chunks):
+        if directory[LOW, at] > end:
+            break
+        if directory[PEAK, at] < start:
+            continue
+        row = directory[ROW, at]
+        for i in range(directory[SIZE, at]):
+            if cells[START, row, i] > end:
+                break
+            if cells[END, row, i] >= start:
+                owners[found] = cells[OWNER, row, i]
+                found += 1
+    return found
+
+
+@njit
+def _flatten(cells: Integers, directory: Integers, chunks: int, flat: Integers) -> None:
+    at = 0
+    for i in range(chunks):
+        size = directory[SIZE, i]
+        flat[:, at : at + size] = cells[:, directory[ROW, i], :size]
+        at += size
+
+
+class LiveRanges:
+    """A sorted multiset of (start, end, owner).
+
+    Cost, n ranges: `insert`, `furthest`, `next_start` O(CHUNK + n / CHUNK); `uncovered` that per hop;
+    `extract` O(n), one pass over the owners.
+
+    >>> live = LiveRanges()
+    >>> for owner, (start, end) in enumerate([(0, 9), (5, 6), (9, 12)]):
+    ...     live.insert(start, end, owner)
+    >>> live.furthest(7)
+    9
+    >>> live.extract(0)
+    Ranges.of([(0, 9)])
+    >>> live.uncovered(3, 9)
+    Ranges.of([(3, 4), (7, 8)])
+    """
+
+    def __init__(self, chunk: int = CHUNK) -> None:
+        assert chunk >= 2, "a full chunk is split into halves"
+        self._chunk = chunk
+        self._make_room(4)
+
+    def _make_room(self, room: int) -> None:
+        self._cells = np.empty((3, room, self._chunk), np.int64)
+        self._directory = np.zeros((4, room), np.int64)
+        self._directory[ROW] = np.arange(room)
+        self._chunks = 0
+        self._n = 0
+
+    @classmethod
+    def of(cls, starts: Integers, ends: Integers, owners: Integers, chunk: int = CHUNK) -> LiveRanges:
+        """Build from columns sorted by start. Cost: O(n)."""
+        self = cls(chunk)
+        fill = chunk // 2
+        chunks = -(-len(starts) // fill)
+        self._make_room(2 * chunks + 4)
+        for column, values in enumerate((starts, ends, owners)):
+            padded = np.zeros(chunks * fill, np.int64)
+            padded[: len(values)] = values
+            self._cells[column, :chunks, :fill] = padded.reshape(chunks, fill)
+        if chunks:
+            firsts = np.arange(0, len(starts), fill)
+            self._directory[SIZE, :chunks] = fill
+            self._directory[SIZE, chunks - 1] = len(starts) - firsts[-1]
+            self._directory[LOW, :chunks] = starts[firsts]
+            self._directory[PEAK, :chunks] = np.maximum.reduceat(ends, firsts)
+        self._chunks, self._n = chunks, len(starts)
+        return self
+
+    def __len__(self) -> int:
+        return self._n
+
+    def insert(self, start: int, end: int, owner: int) -> None:
+        if self._chunks + 1 >= self._directory.shape[1]:
+            self._grow()
+        self._chunks = _insert(self._cells, self._directory, self._chunks, start, end, owner)
+        self._n += 1
+
+    def _grow(self) -> None:
+        room = self._directory.shape[1]
+        self._cells = np.concatenate([self._cells, np.empty_like(self._cells)], axis=1)
+        self._directory = np.concatenate([self._directory, np.zeros((4, room), np.int64)], axis=1)
+        self._directory[ROW, room:] = np.arange(room, 2 * room)
+
+    def extract(self, owner: int) -> Ranges:
+        """Take out every range of one owner and return them in order."""
+        starts, ends = np.empty(self._n, np.int64), np.empty(self._n, np.int64)
+        found, self._chunks = _extract(self._cells, self._directory, self._chunks, owner, starts, ends)
+        self._n -= found
+        return Ranges(starts[:found].copy(), ends[:found].copy())
+
+    def furthest(self, h: int) -> int:
+        """How far the ranges that start at or before `h` reach; `NOWHERE` if there is none."""
+        return int(_furthest(self._cells, self._directory, self._chunks, h))
+
+    def next_start(self, h: int) -> int | None:
+        """The first start after `h`."""
+        start = int(_next_start(self._cells, self._directory, self._chunks, h))
+        return None if start < 0 else start
+
+    def uncovered(self, start: int, end: int) -> Ranges:
+        """What of start..end no range holds: the gaps that a withdrawal leaves."""
+        room = 16
+        while True:
+            starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
+            found = _uncovered(self._cells, self._directory, self._chunks, start, end, starts, ends)
+            if found >= 0:
+                return Ranges(starts[:found], ends[:found])
+            room *= 4
+
+    def touching(self, start: int, end: int) -> Integers:
+        """The owners of the ranges that share an index with start..end, one per range, in order of start."""
+        owners = np.empty(self._n, np.int64)
+        found = _touching(self._cells, self._directory, self._chunks, start, end, owners)
+        return owners[:found].copy()
+
+    def columns(self) -> tuple[Integers, Integers, Integers]:
+        """Starts, ends and owners, sorted by start. Cost: O(n)."""
+        flat = np.empty((3, self._n), np.int64)
+        _flatten(self._cells, self._directory, self._chunks, flat)
+        return flat[0], flat[1], flat[2]
+
+    def check(self) -> None:
+        """Assert that chunks are full of sorted ranges and know their lowest start and furthest end."""
+        starts, ends, _ = self.columns()
+        assert int(self._directory[SIZE, : self._chunks].sum()) == self._n
+        assert (np.diff(starts) >= 0).all()
+        assert (starts <= ends).all()
+        assert sorted(self._directory[ROW].tolist()) == list(range(self._directory.shape[1]))
+        for at in range(self._chunks):
+            row, size, low, peak = self._directory[:, at].tolist()
+            assert 0 < size <= self._chunk
+            assert low == self._cells[START, row, 0]
+            assert peak == self._cells[END, row, :size].max()
