@@ -1,0 +1,156 @@
+"""One event, a batch, and boxes: three evaluators, one answer, which is the oracle's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import event as noted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.filters.evaluate import Rows, compile, explain, matches, matches_batch
+from state.filters.geometry import BOXES_MAX, CONJUNCTIONS_MAX, conjunctions, geometry, intervals
+from state.filters.grammar import parse
+from state.filters.printing import predicate_text
+from state.filters.tree import Filter, predicates
+from state.space.boxes import Boxes
+from state.space.ranks import ranks
+from tests import oracle
+from tests.filters.samples import PLAIN, QUOTE, events, filters, leaves
+
+Events = list[dict[str, Any]]
+
+
+def rank_rows(batch: Events) -> np.ndarray:
+    return np.array([ranks(QUOTE, event) for event in batch], dtype=np.int64).reshape(-1, QUOTE.d)
+
+
+def answers(tree: Filter, batch: Events) -> dict[str, list[bool]]:
+    """What each evaluator says of each event."""
+    holds = compile(tree, QUOTE)
+    found = geometry(tree, QUOTE)
+    found.check()
+    points = rank_rows(batch)
+    inside = found.boxes.contains(points)
+    rest = [found.residual is None or matches(found.residual, event, QUOTE) for event in batch]
+    vectorised = matches_batch(tree, points, QUOTE, lambda name, rows: [batch[row].get(name) for row in rows])
+    compiled = [holds(event) for event in batch]
+    assert holds.errors == 0
+    return {"compiled": compiled, "batch": vectorised.tolist(), "boxes": (inside & rest).tolist()}
+
+
+@settings(max_examples=1500, deadline=None)
+@given(filters(), st.lists(events(), min_size=1, max_size=12))
+def test_evaluators_agree_with_the_oracle(text: str, batch: Events) -> None:
+    """Compiled closures, rank columns, and boxes with their residual give the oracle's answer on each event."""
+    expected = [oracle.evaluate(text, event, PLAIN) for event in batch]
+    noted(f"some match: {any(expected)}")
+    for evaluator, found in answers(parse(text, QUOTE), batch).items():
+        assert found == expected, (evaluator, text)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(leaves(), st.lists(events(), min_size=8, max_size=24))
+def test_single_predicates_agree(text: str, batch: Events) -> None:
+    """The same for one predicate on many events, where a wrong bound has nothing to hide behind."""
+    expected = [oracle.evaluate(text, event, PLAIN) for event in batch]
+    for evaluator, found in answers(parse(text, QUOTE), batch).items():
+        assert found == expected, (evaluator, text)
+
+
+NOT_TEXT = tuple(a for a in QUOTE.attributes if a.kind != "text")
+
+
+@settings(max_examples=400, deadline=None)
+@given(filters(leaves(NOT_TEXT), max_leaves=12), st.lists(events(), min_size=4, max_size=8))
+def test_geometry_without_text_is_exact(text: str, batch: Events) -> None:
+    """Without text and up to 128 conjunctions, boxes alone decide: as long as they are not too many."""
+    tree = parse(text, QUOTE)
+    found = geometry(tree, QUOTE)
+    if conjunctions(tree) > CONJUNCTIONS_MAX:
+        assert not found.exact or len(found.boxes) == 0
+        return
+    noted(f"exact: {found.exact}")
+    roomy = geometry(tree, QUOTE, boxes_max=200_000)
+    assert roomy.exact
+    assert found.exact == (len(roomy.boxes) <= BOXES_MAX) or found.exact
+    inside = roomy.boxes.contains(rank_rows(batch))
+    assert inside.tolist() == [oracle.evaluate(text, event, PLAIN) for event in batch]
+
+
+@settings(max_examples=300, deadline=None)
+@given(filters(), st.lists(events(), min_size=4, max_size=8), st.sampled_from([0, 1, 2, 5]))
+def test_capped_geometry_never_loses(text: str, batch: Events, boxes_max: int) -> None:
+    """However few boxes are allowed, they hold every event that matches, and with the residual no other."""
+    tree = parse(text, QUOTE)
+    found = geometry(tree, QUOTE, boxes_max=boxes_max)
+    found.check()
+    assert len(found.boxes) <= max(1, boxes_max)
+    inside = found.boxes.contains(rank_rows(batch))
+    for event, within in zip(batch, inside, strict=True):
+        expected = oracle.evaluate(text, event, PLAIN)
+        assert within or not expected
+        assert expected == (within and (found.residual is None or matches(found.residual, event, QUOTE)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(filters(), events())
+def test_explain_tells_what_each_predicate_saw(text: str, event: dict[str, Any]) -> None:
+    """Every leaf is listed once, in order, with the oracle's answer for it and the value that counted."""
+    tree = parse(text, QUOTE)
+    explained = explain(tree, event, QUOTE)
+    assert [each.predicate for each in explained] == [predicate_text(p) for p in predicates(tree)]
+    for each, predicate in zip(explained, predicates(tree), strict=True):
+        assert each.holds == oracle.evaluate(each.predicate, event, PLAIN)
+        quoted_name = predicate.attribute.replace('"', '""')
+        absent = oracle.evaluate(f'NOT EXISTS "{quoted_name}"', event, PLAIN)
+        assert (each.value is None) == absent
+
+
+@given(leaves(), leaves(), st.lists(events(), min_size=4, max_size=12))
+@settings(max_examples=300, deadline=None)
+def test_text_is_asked_for_only_where_ranks_do_not_decide(one: str, other: str, batch: Events) -> None:
+    """A batch looks at text only in rows whose ranks are in the predicate's spans, and never when those are exact."""
+    tree = parse(f"{one} AND {other}", QUOTE)
+    points = rank_rows(batch)
+    asked: list[tuple[str, int]] = []
+
+    def text_of(name: str, rows: Rows) -> list[Any]:
+        asked.extend((name, int(row)) for row in rows)
+        return [batch[row].get(name) for row in rows]
+
+    matches_batch(tree, points, QUOTE, text_of)
+    open_rows = set()
+    for predicate in predicates(tree):
+        k = QUOTE.dimension[predicate.attribute]
+        allowed = intervals(predicate, QUOTE.attributes[k])
+        if not allowed.exact:
+            held = Boxes.of([([low], [high]) for low, high in allowed.spans], d=1).contains(points[:, [k]])
+            open_rows |= {(predicate.attribute, int(row)) for row in np.flatnonzero(held)}
+    assert set(asked) <= open_rows
+    if geometry(tree, QUOTE).exact:
+        assert not asked or len(geometry(tree, QUOTE).boxes) == 0
+
+
+def test_an_evaluation_error_is_false_and_counted() -> None:
+    """What fails inside an evaluation does not stop the caller; it is no match, and it can be seen."""
+
+    class Broken(dict):  # type: ignore[type-arg]
+        def get(self, *_: object) -> object:
+            raise ValueError("a mapping that fails")
+
+    holds = compile(parse("price < 5 OR price >= 5", QUOTE), QUOTE)
+    assert not holds(Broken())
+    assert holds({"price": 7})
+    assert holds.errors == 1
+
+
+@pytest.mark.parametrize("rows", [0, 1, 1000])
+def test_batches_of_any_size(rows: int) -> None:
+    """No row, one row, many rows: an array of as many answers."""
+    points = np.zeros((rows, QUOTE.d), dtype=np.int64)
+    found = matches_batch(parse("volume = 0 OR price IS NULL", QUOTE), points, QUOTE)
+    assert found.shape == (rows,)
+    assert found.all()
