@@ -18,6 +18,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from infra import versions
 from infra.local import jars, java
@@ -147,7 +149,11 @@ def _topics(wanted: list[str], there: set[str]) -> Check:
 
 
 def _redis(url: str, settings: Mapping[str, Any]) -> list[Check]:
-    limits = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S}
+    limits: dict[str, Any] = {
+        "socket_timeout": _TIMEOUT_S,
+        "socket_connect_timeout": _TIMEOUT_S,
+        "retry": Retry(NoBackoff(), 0),
+    }
     with redis_client.Redis.from_url(url, **limits | dict(settings)) as link:
         try:
             info, seconds = link.info(), link.time()

@@ -16,6 +16,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import redis as client
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from infra import versions
 from infra.local import ports
@@ -151,6 +153,7 @@ class LocalRedis:
             password=at.password,
             socket_timeout=5,
             socket_connect_timeout=5,
+            retry=Retry(NoBackoff(), 0),
         ) as link:
             try:
                 return bool(link.info("server")["process_id"] == known.pid)

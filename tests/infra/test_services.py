@@ -18,6 +18,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from redis import AuthenticationError, Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from infra.local.kafka import LocalKafka
 from infra.local.ports import free_port
@@ -89,7 +91,7 @@ def test_a_message_goes_through_the_shared_services(services: Services, unique: 
 
 def test_a_topic_that_nobody_made_is_not_made(services: Services, unique: str) -> None:
     """Automatic creation of topics is off."""
-    producer = Producer({"bootstrap.servers": services.kafka, "message.timeout.ms": 3000})
+    producer = Producer({"bootstrap.servers": services.kafka, "message.timeout.ms": 1000})
     failed = []
     producer.produce(unique, b"x", on_delivery=lambda error, _: failed.append(error))
     producer.flush(20)
@@ -237,7 +239,7 @@ def test_a_password_is_asked_for_and_never_shown(user: str, tmp_path: Path) -> N
     local = LocalRedis(tmp_path, f"redis://{user}:wo%20rd%221%5C@127.0.0.1:{port}/0")
     try:
         local.start()
-        with Redis(port=port) as link, pytest.raises(AuthenticationError):
+        with Redis(port=port, retry=Retry(NoBackoff(), 0)) as link, pytest.raises(AuthenticationError):
             link.ping()
         with Redis(port=port, username=user or None, password=secret) as link:
             assert link.ping()
