@@ -106,7 +106,7 @@ def curve(d: int) -> Curve:
 
 
 def _single_level(d: int) -> _Machine:
-    """Carry out one level of Skilling's transform for every permutation, unsigned, and every digit of a cell."""
+    """Carry out a level of Skilling's transform for every permutation, unsigned, and digit of a cell."""
     orders = np.array(list(permutations(range(d))), np.int64)
     weights = 1 << np.arange(d - 1, -1, -1)
     cells = (np.arange(2**d)[:, None] >> np.arange(d - 1, -1, -1)) & 1

@@ -29,10 +29,11 @@ from state.kernels import njit
 from state.space.hilbert import INDEX_BITS_MAX, Integers, Table, curve
 
 RANGES_MAX = 2**18
-"""Without a cap boxes are exact up to so many expected ranges, and beyond that covered by so many at most."""
+"""Without a cap boxes are exact up to so many expected ranges, and beyond covered by so many at most."""
 EFFORT_PER_RANGE = 16
-"""With a cap: ranges or sub-cubes to work with per range asked for, before the smallest gaps are joined. At 16
-a cap of 256 costs under 1 ms and covers within 2 % of what the exact list would (`benchmarks/ranges.py`)."""
+"""With a cap: ranges or sub-cubes to work with per range asked for, before the smallest gaps are joined. At
+16 a cap of 256 costs under 1 ms and covers within 2 % of what the exact list would
+(`benchmarks/ranges.py`)."""
 EFFORT_MIN = 2**12
 
 
@@ -167,7 +168,8 @@ def over_coverage(ranges: Ranges, lows: Integers, highs: Integers) -> float:
 
 
 def union(parts: list[Ranges]) -> Ranges:
-    """Return the ranges of several sets as one; what overlaps or touches becomes one range. Cost: one sort."""
+    """Return the ranges of several sets as one; what overlaps or touches becomes one range. Cost: one
+    sort."""
     if not parts:
         return Ranges.empty()
     starts = np.concatenate([part.starts for part in parts])
