@@ -1,0 +1,236 @@
+"""Trees as flat programs on words: one bit per conjunction of the other side, all tried at once.
+
+[BADV06] §4.3 evaluates a stored tree once for every set of violating predicates, that is for every
+conjunction of the filter that asks. Here bit k of a word stands for conjunction k: a leaf is the set of
+conjunctions that do not violate it, AND and OR are `&` and `|`, and the tree overlaps if any bit is left.
+
+    a AND (b OR (c AND d))
+
+    and_leaf a   open_or   or_leaf b   open_and   and_leaf c   and_leaf d   close_and   close_or
+        │                                             └── no bit left ──────────^          ^
+        └── no bit left ───────────────────────────────────────────────────────────────────┴ end
+
+An AND inside an OR starts with the bits that are still worth asking for: alive outside, and not yet won by an
+earlier child. Where none is left, the rest of the AND is skipped.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from state.advertisements.normal import Shape, Structure
+from state.advertisements.rows import Pool, grown
+from state.kernels import njit
+
+AND_LEAF, OR_LEAF, OPEN_OR, CLOSE_OR, OPEN_AND, CLOSE_AND = range(6)
+DEPTH_MAX = 128
+UNKNOWN = -1
+"""A word that was not computed yet: all 64 bits, of which answers use 62."""
+BITS = 62
+
+
+class ShapeTable(Pool[Shape]):
+    """The structures of a set of trees, as programs; trees of one structure share it."""
+
+    def __init__(self) -> None:
+        super().__init__(np.int8, np.int32, np.int32)
+        self.minimum = np.zeros(0, np.int64)
+
+    def columns_of(self, shape: Shape) -> tuple[list[int], list[int], list[int]]:
+        """Operations, the leaf that each one reads, and where to go on when an AND has no bit left."""
+        program: list[list[int]] = []
+        structure = shape.structure
+        children = structure[1:] if structure != 0 and structure[0] == "&" else (structure,)
+        leaf = _emit_all(children, 0, program, 0)
+        assert leaf == shape.predicates
+        return tuple(list(column) for column in zip(*program, strict=True)) or ([], [], [])  # type: ignore
+
+    def _enter(self, shape: Shape) -> int:
+        number = super()._enter(shape)
+        self.minimum = grown(self.minimum, self.rows.size)
+        self.minimum[number] = shape.minimum
+        return number
+
+
+def _emit_all(children: tuple[Structure, ...], leaf: int, program: list[list[int]], depth: int) -> int:
+    """Append the children of an AND; every step that can leave no bit skips to what follows them."""
+    assert depth < DEPTH_MAX
+    steps = []
+    for child in children:
+        if child == 0:
+            program.append([AND_LEAF, leaf, 0])
+            leaf += 1
+        else:
+            program.append([OPEN_OR, 0, 0])
+            leaf = _emit_any(child[1:], leaf, program, depth + 1)
+            program.append([CLOSE_OR, 0, 0])
+        steps.append(program[-1])
+    for step in steps:
+        step[2] = len(program)
+    return leaf
+
+
+def _emit_any(children: tuple[Structure, ...], leaf: int, program: list[list[int]], depth: int) -> int:
+    assert depth < DEPTH_MAX
+    for child in children:
+        if child == 0:
+            program.append([OR_LEAF, leaf, 0])
+            leaf += 1
+        else:
+            program.append([OPEN_AND, 0, 0])
+            leaf = _emit_all(child[1:], leaf, program, depth + 1)
+            program.append([CLOSE_AND, 0, 0])
+    return leaf
+
+
+class Stored(NamedTuple):
+    """The predicates of a `PredicateTable` as the kernels see them: predicate n is the closed spans
+    start[n] .. start[n] + length[n] of `lows` and `highs`, on attribute dimension[n]."""
+
+    dimension: NDArray[np.int32]
+    start: NDArray[np.int64]
+    length: NDArray[np.int32]
+    lows: NDArray[np.int64]
+    highs: NDArray[np.int64]
+
+
+class Asked(NamedTuple):
+    """The filter that asks. Its leaves are sorted by dimension, those of dimension d are begin[d] ..
+    begin[d + 1]; leaf j has the closed spans span[j] .. span[j + 1] and occurs in the conjunctions mask[j] of
+    `full`."""
+
+    begin: NDArray[np.int64]
+    span: NDArray[np.int64]
+    lows: NDArray[np.int64]
+    highs: NDArray[np.int64]
+    mask: NDArray[np.int64]
+    full: int
+
+
+class Trees(NamedTuple):
+    """Stored trees: tree i has the leaves start[i] .. start[i] + length[i] (length -1: there is no tree i); the
+    last of these numbers is its shape, with the program op_start[shape] .. op_start[shape] + op_length[shape].
+    """
+
+    start: NDArray[np.int64]
+    length: NDArray[np.int32]
+    leaves: NDArray[np.int32]
+    op_start: NDArray[np.int64]
+    op_length: NDArray[np.int32]
+    ops: NDArray[np.int8]
+    reads: NDArray[np.int32]
+    skips: NDArray[np.int32]
+
+
+@njit
+def word_of(number: int, memo: NDArray[np.int64], stored: Stored, asked: Asked) -> int:
+    """The conjunctions that do not violate a stored predicate, computed once per question."""
+    word = memo[number]
+    if word != UNKNOWN:
+        return word
+    word = asked.full
+    d = stored.dimension[number]
+    for j in range(asked.begin[d], asked.begin[d + 1]):
+        a, b = stored.start[number], asked.span[j]
+        a_end, b_end = a + stored.length[number], asked.span[j + 1]
+        apart = True
+        while a < a_end and b < b_end:
+            if stored.highs[a] < asked.lows[b]:
+                a += 1
+            elif asked.highs[b] < stored.lows[a]:
+                b += 1
+            else:
+                apart = False
+                break
+        if apart:
+            word &= ~asked.mask[j]
+    memo[number] = word
+    return word
+
+
+@njit
+def overlapping(
+    trees: Trees,
+    stored: Stored,
+    asked: Asked,
+    memo: NDArray[np.int64],
+    hits: NDArray[np.bool_],
+    first: bool,
+) -> int:
+    """Mark in `hits` the trees that overlap the filter that asks; with `first` stop at the first one.
+
+    Return the number of trees that were evaluated. Cost: one look at each leaf that is reached.
+    """
+    stack = np.empty(DEPTH_MAX, np.int64)
+    evaluated = 0
+    for tree in range(len(trees.start)):
+        count = trees.length[tree]
+        if count < 0 or hits[tree]:
+            continue
+        evaluated += 1
+        leaf = trees.start[tree]
+        shape = trees.leaves[leaf + count - 1]
+        origin = trees.op_start[shape]
+        step, end = origin, origin + trees.op_length[shape]
+        alive = asked.full
+        depth = 0
+        while step < end:
+            op = trees.ops[step]
+            if op == AND_LEAF:
+                alive &= word_of(trees.leaves[leaf + trees.reads[step]], memo, stored, asked)
+                step = step + 1 if alive else origin + trees.skips[step]
+                continue
+            if op == OR_LEAF:
+                alive |= word_of(trees.leaves[leaf + trees.reads[step]], memo, stored, asked)
+            elif op == OPEN_OR:
+                stack[depth] = alive
+                depth += 1
+                alive = 0
+            elif op == CLOSE_OR:
+                depth -= 1
+                alive &= stack[depth]
+                step = step + 1 if alive else origin + trees.skips[step]
+                continue
+            elif op == OPEN_AND:
+                stack[depth] = alive
+                alive = stack[depth - 1] & ~alive
+                depth += 1
+            else:
+                depth -= 1
+                alive |= stack[depth]
+            step += 1
+        if alive:
+            hits[tree] = True
+            if first:
+                break
+    return evaluated
+
+
+@njit
+def candidates(
+    trees: Trees,
+    minimum: NDArray[np.int64],
+    stored: Stored,
+    asked: Asked,
+    memo: NDArray[np.int64],
+    counts: NDArray[np.int64],
+) -> None:
+    """Add to counts[k] the trees that are candidates for conjunction k: |P| >= |P_vio| + |P_min|.
+
+    [BADV06] §4.3; a predicate that occurs twice in a tree is counted twice.
+    """
+    for tree in range(len(trees.start)):
+        count = trees.length[tree]
+        if count < 0:
+            continue
+        leaf = trees.start[tree]
+        spare = count - 1 - minimum[trees.leaves[leaf + count - 1]]
+        for k in range(len(counts)):
+            violated = 0
+            for i in range(leaf, leaf + count - 1):
+                violated += 1 - ((word_of(trees.leaves[i], memo, stored, asked) >> k) & 1)
+            if violated <= spare:
+                counts[k] += 1
