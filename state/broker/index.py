@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -103,6 +104,19 @@ def _join(geometry: list[Geometry], d: int) -> Geometry:
     return join_boxes([g for g in geometry if isinstance(g, Boxes)], d)
 
 
+@dataclass(frozen=True)
+class _Filters:
+    """Filters compiled once each."""
+
+    event_type: EventType
+    compiled: dict[str, Callable[[Mapping[str, object]], bool]]
+
+    def get(self, text: str) -> Callable[[Mapping[str, object]], bool]:
+        if text not in self.compiled:
+            self.compiled[text] = compile_filter(parse(text, self.event_type), self.event_type)
+        return self.compiled[text]
+
+
 @dataclass
 class Junction:
     """One broker and type, ready to route: who here is interested, and which links want it."""
@@ -119,18 +133,29 @@ class Junction:
     link_boxes: dict[str, BitmapMatcher] = field(default_factory=dict)
     link_ranges: dict[str, CompiledTable] = field(default_factory=dict)
     advertisements: dict[str, list[Callable[[Mapping[str, object]], bool]]] = field(default_factory=dict)
+    _distinct: tuple[list[tuple[str, str]], NDArray[np.int64]] | None = None
 
     @classmethod
-    def join(cls, event_type: EventType, grid: Grid, parts: list[CompiledPart]) -> Junction:
-        """Join the parts of one broker and type. Cost: O(boxes log boxes)."""
+    def join(
+        cls,
+        event_type: EventType,
+        grid: Grid,
+        parts: list[CompiledPart],
+        compiled: dict[str, Callable[[Mapping[str, object]], bool]] | None = None,
+    ) -> Junction:
+        """Join the parts of one broker and type; `compiled` keeps filters of this type from one join to the next.
+
+        Cost: O(boxes log boxes), and a parse for each filter that was not seen before.
+        """
         self = cls(event_type, grid)
+        filters = _Filters(event_type, {} if compiled is None else compiled)
         boxes, owners, base = [], [], 0
         for part in parts:
             self.ids += part.ids
             self.clients += part.clients
             self.destinations += part.destinations
             for owner, text in part.residuals.items():
-                self.residuals[base + owner] = compile_filter(parse(text, event_type), event_type)
+                self.residuals[base + owner] = filters.get(text)
             part_boxes = unpack(part.boxes)
             assert isinstance(part_boxes, Boxes)
             boxes.append(part_boxes)
@@ -141,7 +166,8 @@ class Junction:
         if len(joined):
             self.matcher = BitmapMatcher(joined, np.concatenate(owners))
         self._join_links(parts)
-        self._join_advertisements(parts)
+        for publisher, text in sorted({ad for part in parts for ad in part.advertisements}):
+            self.advertisements.setdefault(publisher, []).append(filters.get(text))
         return self
 
     def _join_links(self, parts: list[CompiledPart]) -> None:
@@ -155,10 +181,22 @@ class Junction:
                 assert isinstance(geometry, Ranges)
                 self.link_ranges[neighbour] = CompiledTable(geometry)
 
-    def _join_advertisements(self, parts: list[CompiledPart]) -> None:
-        for publisher, text in sorted({ad for part in parts for ad in part.advertisements}):
-            check = compile_filter(parse(text, self.event_type), self.event_type)
-            self.advertisements.setdefault(publisher, []).append(check)
+    @cached_property
+    def id_array(self) -> NDArray[np.object_]:
+        """Ids of the owners, for gathering."""
+        array = np.empty(len(self.ids), object)
+        array[:] = self.ids
+        return array
+
+    def target_codes(self, table: dict[tuple[str, str], int]) -> NDArray[np.int64]:
+        """The number of each owner's (client, destination) in `table`, which grows as needed."""
+        if self._distinct is None:
+            own: dict[tuple[str, str], int] = {}
+            pairs = zip(self.clients, self.destinations, strict=True)
+            codes = [own.setdefault(pair, len(own)) for pair in pairs]
+            self._distinct = list(own), np.array(codes, np.int64)
+        pairs_here, codes_here = self._distinct
+        return np.array([table.setdefault(pair, len(table)) for pair in pairs_here], np.int64)[codes_here]
 
     def interested(self, ranks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Pairs (event row, owner) whose boxes hold; owners in `residuals` are still to be checked exactly."""

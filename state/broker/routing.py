@@ -51,6 +51,8 @@ class Routed:
     links: dict[tuple[str, str], Rows] = field(default_factory=dict)
     matches: dict[str, tuple[Rows, Rows]] = field(default_factory=dict)
     """By broker: event rows and the owners (subscriptions of that junction) whose filter holds."""
+    wasted: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By crossed link: events that nobody at its far end wanted and no further link did either."""
 
 
 def route(
@@ -93,7 +95,21 @@ def route(
             for child in tree.children[broker]:
                 send(broker, child)
             routed.matches[broker] = _match(junctions[broker], ranks, arrived[broker], event)
+    _count_wasted(routed, hosts, len(ranks))
     return routed
+
+
+def _count_wasted(routed: Routed, hosts: frozenset[str], n: int) -> None:
+    """Count what crossed a link for nothing: the price of a superset."""
+    useful: dict[str, NDArray[np.bool_]] = {}
+    for broker, (found, _) in routed.matches.items():
+        useful[broker] = np.zeros(n, bool)
+        useful[broker][found] = True
+    for (origin, _), crossing in routed.links.items():
+        useful[origin][crossing] = True
+    for (origin, target), crossing in routed.links.items():
+        if target in hosts:
+            routed.wasted[origin, target] = int((~useful[target][crossing]).sum())
 
 
 def _lazy_index(junctions: Mapping[str, Junction], ranks: NDArray[np.int64]) -> Callable[[], Rows]:

@@ -1,0 +1,194 @@
+"""The control query: inboxes and the control topic into the stateful core, and out again in one pass.
+
+    subscriptions, advertisements, control ──key──> applyInPandasWithState(handle) ──> one Kafka sink, by topic column
+                                                          └──> Redis, before the batch ends
+
+The state of a key is (format, version, blob): our own versioned bytes. Versions travel as bytes, since a nullable long
+becomes a float in pandas. Nothing here decides anything; `state.broker.core.handle` does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+from state.broker.context import Context, Result
+from state.broker.core import handle
+from state.broker.keys import UNROUTABLE, Key
+from state.config import Config
+from state.messages import Record
+from state.redis_index import RedisIndex, patiently
+from streaming.boot import Boot
+from streaming.settings import sink_options, source_options
+from streaming.topics import TopicKeeper
+
+OUTPUT = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
+STATE = "format int, version binary, blob binary"
+STATE_FORMAT = 1
+_NAME = "[A-Za-z0-9_-]{1,64}"
+
+
+def start(
+    spark: SparkSession, boot: Boot, starting_offsets: str, checkpoint: str, name: str = "control"
+) -> StreamingQuery:
+    """Start the control query."""
+    config = boot.config
+    topics = config.topics
+    records = (
+        spark.readStream.format("kafka")
+        .options(**source_options(config))
+        .option("subscribe", ",".join([topics.subscriptions, topics.advertisements, topics.control]))
+        .option("startingOffsets", starting_offsets)
+        .load()
+    )
+    outputs = (
+        keyed(records, config)
+        .groupBy("state_key")
+        .applyInPandasWithState(
+            partial(step, boot),
+            outputStructType=OUTPUT,
+            stateStructType=STATE,
+            outputMode="update",
+            timeoutConf=GroupStateTimeout.NoTimeout,
+        )
+    )
+    return (
+        outputs.writeStream.format("kafka")
+        .options(**sink_options(config))
+        .option("checkpointLocation", checkpoint)
+        .queryName(name)
+        .outputMode("update")
+        .trigger(processingTime=f"{config.settings.trigger_ms} milliseconds")
+        .start()
+    )
+
+
+def keyed(records: DataFrame, config: Config) -> DataFrame:
+    """Give each record the key that owns it, and keep those that this deployment answers.
+
+    What names no valid broker belongs to the deployment that hosts the overlay's first broker.
+    """
+    hosts = list(config.deployment.hosts)
+    brokers, types = list(config.overlay.brokers), list(config.types)
+    first = config.overlay.brokers[0] in hosts
+    text = F.coalesce(F.col("key").cast("string"), F.lit(""))
+    inbox = f"^({_NAME})/([A-Za-z0-9_.-]{{1,64}})/({_NAME})\\z"
+    internal = f"^({_NAME})/([A-Za-z0-9_.-]{{1,64}})/((?:home|cube|wide):[0-9]{{1,9}})\\z"
+    broker, type_name = F.regexp_extract(text, inbox, 1), F.regexp_extract(text, inbox, 2)
+    id = F.regexp_extract(text, inbox, 3)
+    home = F.concat(
+        broker, F.lit("/"), type_name, F.lit("/home:"), F.crc32(id.cast("binary")) % config.settings.home_shards
+    )
+    is_control = F.col("topic") == config.topics.control
+    target = F.regexp_extract(text, internal, 1)
+    own_control = target.isin(hosts) & F.regexp_extract(text, internal, 2).isin(types)
+    own_inbox = broker.isin(hosts) | (F.lit(first) & ~broker.isin(brokers))
+    routable = broker.isin(hosts) & type_name.isin(types)
+    return records.where(F.when(is_control, own_control).otherwise(own_inbox)).select(
+        F.when(is_control, text).when(routable, home).otherwise(F.lit(UNROUTABLE)).alias("state_key"),
+        "topic",
+        "partition",
+        "offset",
+        F.unix_millis("timestamp").alias("timestamp_ms"),
+        F.col("key").alias("key"),
+        "value",
+        F.transform(F.coalesce("headers", F.array()), lambda h: h["key"]).alias("header_names"),
+        F.transform(F.coalesce("headers", F.array()), lambda h: h["value"]).alias("header_values"),
+    )
+
+
+class _Worker:
+    """What a Python worker keeps between batches: grids, connections; found again by module, not by closure."""
+
+    def __init__(self, boot: Boot) -> None:
+        self.boot = boot
+        self.context = Context(boot.config, boot.generation, 0)
+        self.redis = RedisIndex(boot.config)
+        self.topics = TopicKeeper(boot.config)
+
+
+_workers: dict[tuple[str, int], _Worker] = {}
+
+
+def _worker(boot: Boot) -> _Worker:
+    identity = (repr(boot.config), boot.generation)
+    if identity not in _workers:
+        _workers.clear()
+        _workers[identity] = _Worker(boot)
+    return _workers[identity]
+
+
+def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    """Handle one key's records of one batch: state, Redis and outputs in one pass."""
+    worker = _worker(boot)
+    records = [record for frame in frames for record in _records(frame)]
+    blob = state.get[2] if state.exists else None
+    result = handle(key[0], None if blob is None else bytes(blob), records, worker.context.at(boot.generation, _batch()))
+    if result.topics:
+        worker.topics.ensure(result.topics)
+    if result.index is not None:
+        _publish(worker, Key.parse(key[0]), result.index)
+    if result.state is not None:
+        version = int.from_bytes(bytes(state.get[1]), "big") + 1 if state.exists else 1
+        state.update((STATE_FORMAT, version.to_bytes(8, "big"), result.state))
+    _count(worker, result)
+    yield _frame(result)
+
+
+def _batch() -> int:
+    context = TaskContext.get()
+    batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    assert batch is not None, "the control operator runs inside a streaming query"
+    return int(batch)
+
+
+def _publish(worker: _Worker, key: Key, index: bytes) -> None:
+    """Write the index; the batch does not end before Redis answered."""
+    patiently(
+        lambda: worker.redis.publish({key: index}, worker.boot.generation, _batch()),
+        say=lambda line: print(f"control: {line}", file=sys.stderr, flush=True),
+    )
+
+
+def _count(worker: _Worker, result: Result) -> None:
+    if result.figures:
+        patiently(lambda: worker.redis.count(result.figures), say=lambda line: None)
+
+
+def _records(frame: pd.DataFrame) -> Iterator[Record]:
+    for row in frame.itertuples(index=False):
+        names = [] if row.header_names is None else list(row.header_names)
+        values = [] if row.header_values is None else list(row.header_values)
+        headers = tuple((str(n), None if v is None else bytes(v)) for n, v in zip(names, values, strict=True))
+        yield Record(
+            row.topic,
+            int(row.partition),
+            int(row.offset),
+            int(row.timestamp_ms),
+            _bytes(row.key),
+            _bytes(row.value),
+            headers,
+        )
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _frame(result: Result) -> pd.DataFrame:
+    columns: dict[str, list[Any]] = {"topic": [], "key": [], "value": [], "headers": []}
+    for output in result.outputs:
+        columns["topic"].append(output.topic)
+        columns["key"].append(output.key)
+        columns["value"].append(output.value)
+        columns["headers"].append([{"key": name, "value": value} for name, value in output.headers] or None)
+    return pd.DataFrame(columns, dtype=object)

@@ -1,0 +1,159 @@
+"""The index as a route worker holds it: loaded from Redis, checked by version, swapped by reference.
+
+Before its first row a task reads the version vector. A part is used only if the cached version is the one in the vector,
+written under the Redis that is up now; otherwise it is loaded, or the task waits and says so. So a lost, old or damaged
+index can delay a publication, never misroute it.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import redis
+from confluent_kafka import Producer
+
+from state.broker.index import CompiledPart, Junction
+from state.broker.keys import Key, index_keys
+from state.broker.protocol import Republish, encode
+from state.broker.routing import Tree
+from state.client_settings import librdkafka
+from state.redis_index import RedisIndex, Version
+from state.space.grid import Grid
+from streaming.boot import Boot
+
+POLL_S = 0.1
+ASK_AGAIN_S = 2.0
+STALE_AFTER_S = 3.0
+"""With `stale = "route"`: how long a task waits for Redis before it goes on with what it has."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The whole index at one moment."""
+
+    junctions: Mapping[str, Mapping[str, Junction]]
+    """By type, then by broker."""
+    epoch: str
+    stale: bool = False
+
+
+class IndexCache:
+    """One per Python worker, kept in this module so that it outlives tasks."""
+
+    def __init__(self, boot: Boot) -> None:
+        self.boot = boot
+        self.config = boot.config
+        self.tree = Tree.of(boot.config.overlay)
+        self.hosts = frozenset(boot.hosts)
+        self.keys = index_keys(boot.config, boot.hosts)
+        self.redis = RedisIndex(boot.config)
+        self.grids = {name: Grid.of(event_type) for name, event_type in boot.config.types.items()}
+        self._filters: dict[str, dict[str, Callable[[Mapping[str, object]], bool]]] = {t: {} for t in boot.config.types}
+        self._parts: dict[Key, tuple[str, CompiledPart]] = {}
+        self._junctions: dict[tuple[str, str], Junction] = {}
+        self._snapshot: Snapshot | None = None
+        self._asked: dict[Key, float] = {}
+        self._producer: Producer | None = None
+
+    def snapshot(self) -> Snapshot:
+        """The index that is in force now; waits until it is complete."""
+        started, told = time.monotonic(), ""
+        while True:
+            why = self._refresh()
+            if not why and self._snapshot is not None:
+                if told:
+                    _say("routing goes on")
+                return self._snapshot
+            waited = time.monotonic() - started
+            if self.config.deployment.stale == "route" and self._snapshot is not None and waited > STALE_AFTER_S:
+                return Snapshot(self._snapshot.junctions, self._snapshot.epoch, stale=True)
+            if why != told and waited > 1.0:
+                _say(f"routing waits: {why}")
+                told = why
+            time.sleep(POLL_S)
+
+    def _refresh(self) -> str:
+        """Bring the cache up to the vector; return why that is not possible, or nothing."""
+        try:
+            run, vector = self.redis.vector()
+            return self._load(run, vector)
+        except (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ResponseError) as error:
+            return f"redis is away ({type(error).__name__})"
+
+    def _load(self, run: str, vector: Mapping[str, Version]) -> str:
+        stale, batch = [], 0
+        for key in self.keys:
+            version = vector.get(str(key))
+            if version is None or version.run != run or version.generation != self.boot.generation:
+                return f"the index of {key} is not in redis yet"
+            batch = max(batch, version.batch)
+            held = self._parts.get(key)
+            if held is None or held[0] != version.epoch:
+                stale.append(key)
+        for key, loaded in zip(stale, self.redis.load(stale), strict=True):
+            if loaded is None:
+                self._ask(key)
+                return f"the index of {key} is lost or damaged"
+            self._parts[key] = loaded
+        if stale or self._snapshot is None:
+            self._rebuild({(key.broker, key.type) for key in stale})
+        self._publish(f"{self.boot.generation}.{batch}")
+        return ""
+
+    def _rebuild(self, touched: set[tuple[str, str]]) -> None:
+        """Join the parts of what changed, aside, then swap."""
+        gc.unfreeze()
+        for broker, type_name in sorted(touched):
+            parts = [self._parts[key][1] for key in self.keys if (key.broker, key.type) == (broker, type_name)]
+            self._junctions[broker, type_name] = Junction.join(
+                self.config.types[type_name], self.grids[type_name], parts, self._filters[type_name]
+            )
+        self._snapshot = None
+        # the worker collects garbage after every task: keep the index out of its sight
+        gc.collect()
+        gc.freeze()
+
+    def _publish(self, epoch: str) -> None:
+        if self._snapshot is not None and self._snapshot.epoch == epoch:
+            return
+        by_type: dict[str, dict[str, Junction]] = {t: {} for t in self.config.types}
+        for (broker, type_name), junction in self._junctions.items():
+            by_type[type_name][broker] = junction
+        self._snapshot = Snapshot(by_type, epoch)
+
+    def count(self, figures: Mapping[str, int]) -> None:
+        """Add to the live figures; they are for people, so an absent Redis costs nothing but the figures."""
+        try:
+            self.redis.count(figures)
+        except redis.RedisError as error:
+            _say(f"figures lost: {type(error).__name__}")
+
+    def _ask(self, key: Key) -> None:
+        """Ask for a part to be written again, by a producer of our own: rows of a task reach Kafka only at its end."""
+        if time.monotonic() - self._asked.get(key, -ASK_AGAIN_S) < ASK_AGAIN_S:
+            return
+        self._asked[key] = time.monotonic()
+        if self._producer is None:
+            self._producer = Producer(librdkafka(self.config))
+        self._producer.produce(self.config.topics.control, key=str(key).encode(), value=encode(Republish()))
+        self._producer.flush(5.0)
+
+
+_caches: dict[tuple[str, int], IndexCache] = {}
+
+
+def cache(boot: Boot) -> IndexCache:
+    """The cache of this worker for this life of the queries."""
+    identity = (repr(boot.config), boot.generation)
+    if identity not in _caches:
+        _caches.clear()
+        _caches[identity] = IndexCache(boot)
+    return _caches[identity]
+
+
+def _say(line: str) -> None:
+    print(f"route: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,306 @@
+"""The streaming job of one deployment: begin or continue a generation, run both queries, keep everything in order.
+
+    lock the checkpoint ─> topics ─> generation (continue, or rebuild from the registry) ─> index in Redis
+        ─> control query, route query ─> `ready` ─> until SIGTERM: timers, Redis, topics, restarts
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from state.broker.context import Context
+from state.broker.keys import Key, index_keys
+from state.broker.protocol import Message, Republish, encode, seeds
+from state.broker.rebuild import Rebuilt, rebuild
+from state.client_settings import librdkafka
+from state.config import Config
+from state.redis_index import RedisIndex, patiently
+from streaming import control, route
+from streaming.boot import Boot
+from streaming.checkpoint import Checkpoint, Generation
+from streaming.offsets import Offsets
+from streaming.progress import Committer, ProgressListener
+from streaming.registry import RegistryReader, generation_record
+from streaming.settings import session
+from streaming.timers import Timers
+from streaming.topics import TopicKeeper
+
+TICK_S = 0.25
+WATCH_S = 1.0
+TOPICS_S = 5.0
+RESTART_S = 2.0
+RESTART_MAX_S = 30.0
+
+
+def say(line: str) -> None:
+    """One line for the operator."""
+    print(line, file=sys.stderr, flush=True)
+
+
+class Job:
+    """One life of the streaming job; `run` returns when it was told to stop."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.stopping = threading.Event()
+        self.checkpoint = Checkpoint(config.deployment.checkpoint)
+        self.topics = TopicKeeper(config)
+        self.redis = RedisIndex(config)
+        self.producer = Producer(
+            {**librdkafka(config), "enable.idempotence": "true", "linger.ms": "5", "message.max.bytes": "1100000"}
+        )
+        self.registry = RegistryReader(config)
+        self.timers = Timers(config, self._send)
+        self.offsets = Offsets(config)
+        self.queries: dict[str, StreamingQuery] = {}
+        self._restart_at: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+
+    # ── from start to stop ──────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self) -> None:
+        """Run until SIGTERM or SIGINT."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        created = self.topics.ensure_needed()
+        if created:
+            say(f"created {len(created)} topics")
+        generation = self._begin()
+        boot = Boot(self.config, generation.number)
+        say("starting Spark")
+        spark = session(self.config)
+        self.checkpoint.record(_jvm_pid(spark))
+        listener = ProgressListener(self.config, generation.number)
+        spark.streams.addListener(listener)
+        self._announce(generation)
+        try:
+            starters = self._starters(spark, boot, generation)
+            for name, start in starters.items():
+                self.queries[name] = start()
+            self._until_ready(listener, generation)
+            self._supervise(starters)
+        finally:
+            self._close(spark, listener)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.stopping.set()  # only a flag: py4j cannot be entered from a signal handler
+
+    def _starters(
+        self, spark: SparkSession, boot: Boot, generation: Generation
+    ) -> dict[str, Callable[[], StreamingQuery]]:
+        topics = route.input_topics(self.config)
+
+        def pooled(name: str, start: Callable[[], StreamingQuery]) -> Callable[[], StreamingQuery]:
+            def begin() -> StreamingQuery:
+                spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+                return start()
+
+            return begin
+
+        return {
+            "control": pooled(
+                "control",
+                lambda: control.start(
+                    spark, boot, generation.starting_offsets, self.checkpoint.control(generation.number)
+                ),
+            ),
+            "route": pooled(
+                "route",
+                lambda: route.start(
+                    spark, boot, self.offsets.resume("route", topics), self.checkpoint.route(topics)
+                ),
+            ),
+        }
+
+    def _until_ready(self, listener: ProgressListener, generation: Generation) -> None:
+        """Say `ready` once both queries run and the state of a new generation is in."""
+        while not self.stopping.is_set():
+            failed = [name for name, query in self.queries.items() if not query.isActive]
+            if failed:
+                break
+            if self.offsets.reached(listener.latest.get("control"), self._seeded_to):
+                break
+            time.sleep(0.05)
+        if not self.stopping.is_set():
+            print("ready", flush=True)
+
+    def _close(self, spark: SparkSession, listener: ProgressListener) -> None:
+        for query in self.queries.values():
+            if query.isActive:
+                query.stop()
+        listener.close()
+        spark.stop()
+        self.producer.flush(10.0)
+        self.registry.close()
+        self.redis.close()
+        self.checkpoint.close()
+        say("stopped")
+
+    # ── generations ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self) -> Generation:
+        """Continue the generation of the checkpoint, or begin a new one from the registry."""
+        self.registry.catch_up()
+        for key, fact in self.registry.facts.items():
+            self.timers.follow(key, fact)
+        known = self.checkpoint.generation()
+        claimed = self.registry.generations.get(self.config.deployment.name, 0)
+        fingerprint = f"{self.config.fingerprint()}:{','.join(sorted(self.config.deployment.hosts))}"
+        self._seeded_to: dict[str, dict[str, int]] = {}
+        if known is not None and known.fingerprint == fingerprint and known.number == claimed:
+            say(f"continuing generation {known.number}")
+            return known
+        number = max(claimed, known.number if known else 0) + 1
+        say(f"beginning generation {number} from {len(self.registry.facts)} registered facts")
+        self._produce(self.config.topics.registry, *generation_record(self.config.deployment.name, number, fingerprint))
+        self._flush()
+        starting = self.offsets.begin()
+        context = Context(self.config, number, 0)
+        rebuilt = rebuild(((*key, fact) for key, fact in self.registry.facts.items()), context, _progress)
+        self._install(rebuilt, number)
+        generation = Generation(number, fingerprint, json.dumps(starting))
+        self.checkpoint.begin(generation)
+        self._seeded_to = {self.config.topics.control: self.offsets.ends(self.config.topics.control)}
+        return generation
+
+    def _install(self, rebuilt: Rebuilt, number: int) -> None:
+        """Put a new generation in place: topics, index, then the seeds of the states and the first words to others."""
+        self.topics.ensure(rebuilt.topics)
+        keys = {Key.parse(text): blob for text, blob in rebuilt.indexes.items()}
+
+        def publish() -> None:
+            self.redis.publish(keys, number, 0)
+            self.redis.retire(keys)
+
+        patiently(publish, say=say)
+        for text, blob in rebuilt.states.items():
+            for seed in seeds(number, blob):
+                self._send(text, seed)
+        for output in rebuilt.outputs:
+            self._produce(output.topic, output.key, output.value)
+        self._flush()
+
+    def _announce(self, generation: Generation) -> None:
+        """Let `hilcast wait` know who hosts what before the first batch."""
+        committer = Committer(self.config, "control")
+        topics = self.config.topics
+        known = committer.committed([TopicPartition(t, 0) for t in (topics.subscriptions, topics.advertisements, topics.control)])
+        starting: dict[str, dict[str, int]] = json.loads(generation.starting_offsets)
+        offsets = {topic: {"0": known.get((topic, 0), max(0, by["0"]))} for topic, by in starting.items()}
+        committer.commit(offsets)
+        committer.close()
+
+    # ── while it runs ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _supervise(self, starters: dict[str, Callable[[], StreamingQuery]]) -> None:
+        watched = checked = 0.0
+        while not self.stopping.wait(TICK_S):
+            now = time.monotonic()
+            try:
+                self._tick()
+                if now - watched > WATCH_S:
+                    watched = now
+                    self._watch_redis()
+                if now - checked > TOPICS_S:
+                    checked = now
+                    self._watch_topics()
+            except KafkaException as error:
+                say(f"kafka does not answer: {error.args[0].name() if error.args else error}")
+            self._restart_failed(starters)
+
+    def _tick(self) -> None:
+        for key in self.registry.catch_up():
+            self.timers.follow(key, self.registry.facts.get(key))
+        if self.timers.fire(int(time.time() * 1000), self.registry.facts):
+            self._flush()
+
+    def _watch_redis(self) -> None:
+        """Have everything written again that Redis lost."""
+        keys = index_keys(self.config, self.config.deployment.hosts)
+        try:
+            missing = self.redis.missing(keys, self._generation())
+        except Exception as error:
+            if "redis" not in type(error).__module__:
+                raise
+            return  # away: the workers wait and say so; it is asked again in a second
+        if missing and time.monotonic() - self._republished > 5.0:
+            say(f"redis lost {len(missing)} of {len(keys)} index parts; writing them again")
+            self._republished = time.monotonic()
+            for key in missing:
+                self._send(str(key), Republish())
+            self._flush()
+
+    _republished = -10.0
+
+    def _generation(self) -> int:
+        generation = self.checkpoint.generation()
+        assert generation is not None, "a running job has begun its generation"
+        return generation.number
+
+    def _watch_topics(self) -> None:
+        """Recreate what was deleted under us, before the sink gives up."""
+        recreated = self.topics.ensure_needed()
+        hosts = self.config.deployment.hosts
+        wanted = {
+            fact.sink or self.config.topics.deliver(fact.owner or "")
+            for (kind, broker, _, _), fact in self.registry.facts.items()
+            if kind == "subscription" and fact.live and broker in hosts
+        }
+        recreated += self.topics.recreate(wanted)
+        if recreated:
+            say(f"recreated topics that had gone: {', '.join(recreated[:5])}{' ...' if len(recreated) > 5 else ''}")
+
+    def _restart_failed(self, starters: dict[str, Callable[[], StreamingQuery]]) -> None:
+        now = time.monotonic()
+        for name, query in list(self.queries.items()):
+            if query.isActive:
+                continue
+            if name not in self._restart_at:
+                self._failures[name] = self._failures.get(name, 0) + 1
+                wait_s = min(RESTART_S * 1.5 ** self._failures[name], RESTART_MAX_S)
+                self._restart_at[name] = now + wait_s
+                say(f"the {name} query stopped and is started again in {wait_s:.0f} s: {_reason(query)}")
+            elif now >= self._restart_at[name]:
+                del self._restart_at[name]
+                self.queries[name] = starters[name]()
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _send(self, key: str, message: Message) -> None:
+        self._produce(self.config.topics.control, key.encode(), encode(message))
+
+    def _produce(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        while True:
+            try:
+                self.producer.produce(topic, key=key, value=value)
+                return
+            except BufferError:
+                self.producer.poll(0.1)
+
+    def _flush(self) -> None:
+        left = self.producer.flush(60.0)
+        assert left == 0, f"{left} control records could not be written in a minute"
+
+
+def _reason(query: StreamingQuery) -> str:
+    error = query.exception()
+    return "no reason given" if error is None else " ".join(str(error).split())[:500]
+
+
+def _jvm_pid(spark: SparkSession) -> int:
+    return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def _progress(done: int, total: int) -> None:
+    if done % 500 == 0:
+        say(f"rebuilding: {done} steps done, {total - done} known to come")

@@ -1,0 +1,127 @@
+"""Telling the world how far the queries are: consumer groups for lag tools and `hilcast wait`, a topic for `verify`.
+
+Spark keeps its offsets to itself. After each batch a listener commits them to the group `PREFIX.control.DEPLOYMENT` (or
+`.route.`), with the hosted brokers in the commit metadata, and appends one line to the progress topic.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from state.client_settings import librdkafka
+from state.config import Config
+
+METADATA_MAX = 4000
+
+
+def group(config: Config, query: str) -> str:
+    return f"{config.deployment.prefix}.{query}.{config.deployment.name}"
+
+
+class Committer:
+    """Commits offsets of a group that nobody joins."""
+
+    def __init__(self, config: Config, query: str) -> None:
+        self._consumer = Consumer(
+            {**librdkafka(config), "group.id": group(config, query), "enable.auto.commit": "false"}
+        )
+        self._metadata = json.dumps({"hosts": list(config.deployment.hosts)}, separators=(",", ":"))[:METADATA_MAX]
+
+    def commit(self, offsets: dict[str, dict[str, int]]) -> None:
+        partitions = [
+            TopicPartition(topic, int(partition), int(offset), metadata=self._metadata)
+            for topic, by_partition in offsets.items()
+            for partition, offset in by_partition.items()
+            if int(offset) >= 0
+        ]
+        if partitions:
+            self._consumer.commit(offsets=partitions, asynchronous=False)
+
+    def committed(self, partitions: list[TopicPartition]) -> dict[tuple[str, int], int]:
+        found = self._consumer.committed(partitions, timeout=30.0) if partitions else []
+        return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
+    """Collects the progress of both queries; a thread of the driver writes it out."""
+
+    def __init__(self, config: Config, generation: int) -> None:
+        self.config = config
+        self.generation = generation
+        self.latest: dict[str, dict[str, Any]] = {}
+        self.batches: dict[str, int] = {}
+        self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._write, name="progress", daemon=True)
+        self._thread.start()
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 Spark's name
+        return None
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 Spark's name
+        return None
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 Spark's name
+        return None
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 Spark's name
+        progress = json.loads(event.progress.json)
+        self._events.put(progress)
+
+    def _write(self) -> None:
+        committers: dict[str, Committer] = {}
+        producer = Producer(librdkafka(self.config))
+        while (progress := self._events.get()) is not None:
+            name = progress["name"]
+            if name not in committers:
+                committers[name] = Committer(self.config, name)
+            while True:
+                try:
+                    self._write_one(progress, committers[name], producer)
+                    break
+                except KafkaException:
+                    time.sleep(1.0)  # Kafka is away; nothing else is lost by waiting
+        producer.flush(5.0)
+        for committer in committers.values():
+            committer.close()
+
+    def _write_one(self, progress: dict[str, Any], committer: Committer, producer: Producer) -> None:
+        name = progress["name"]
+        offsets = _end_offsets(progress)
+        committer.commit(offsets)
+        line = {
+            "deployment": self.config.deployment.name,
+            "query": name,
+            "hosts": list(self.config.deployment.hosts),
+            "epoch": f"{self.generation}.{progress['batchId']}",
+            "offsets": offsets,
+            "rows": progress["numInputRows"],
+            "batch_ms": progress.get("batchDuration", 0),
+        }
+        producer.produce(self.config.topics.progress, key=f"{name}/{self.config.deployment.name}", value=json.dumps(line))
+        producer.flush(10.0)
+        self.latest[name] = line
+        self.batches[name] = self.batches.get(name, 0) + 1
+
+    def close(self) -> None:
+        self._events.put(None)
+        self._thread.join(timeout=10.0)
+
+
+def _end_offsets(progress: dict[str, Any]) -> dict[str, dict[str, int]]:
+    offsets: dict[str, dict[str, int]] = {}
+    for source in progress["sources"]:
+        end = source["endOffset"]
+        end = json.loads(end) if isinstance(end, str) else end or {}
+        for topic, by_partition in end.items():
+            offsets[topic] = {str(p): int(o) for p, o in by_partition.items()}
+    return offsets

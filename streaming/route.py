@@ -1,0 +1,309 @@
+"""The route query: publications through the cached index to links and clients, stateless, by Arrow batches.
+
+    publications, [[sources]], links from other deployments
+        ──> envelope.read ──> decode to ranks ──> state.broker.routing.route ──> assemble.build ──> one Kafka sink
+
+Values leave as they came, byte for byte. One line a slice goes to the routing log, one dead letter for every event that
+cannot be used. `mapInArrow` rows reach Kafka at the end of the task, together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from state.broker.index import Junction
+from state.broker.routing import Routed, route
+from state.config import Config
+from state.messages import Output, dead_letter_headers, delivery_id, event_digest, joined_ids
+from state.space.decode import RankBatch, decode_arrow
+from streaming.assemble import Outgoing, build, plain
+from streaming.boot import Boot
+from streaming.envelope import Envelopes, read
+from streaming.index_cache import IndexCache, Snapshot, cache
+from streaming.limits import HEADROOM_BYTES, INPUT_BYTES_MAX
+from streaming.settings import sink_options, source_options
+
+OUTPUT = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
+OVERHEAD_BYTES = 2048
+"""What Kafka adds to a record and a batch, and our small headers, generously."""
+
+
+def input_topics(config: Config) -> list[str]:
+    """What the route query reads: publications, topics of existing producers, links from other deployments."""
+    hosts = config.deployment.hosts
+    links = [config.topics.link(a, b) for b in hosts for a in config.overlay.neighbours(b) if a not in hosts]
+    return sorted({config.topics.publications, *(source.topic for source in config.sources), *links})
+
+
+def start(
+    spark: SparkSession, boot: Boot, starting_offsets: str, checkpoint: str, name: str = "route"
+) -> StreamingQuery:
+    """Start the route query."""
+    config = boot.config
+    reader = (
+        spark.readStream.format("kafka")
+        .options(**source_options(config))
+        .option("subscribe", ",".join(input_topics(config)))
+        .option("startingOffsets", starting_offsets)
+    )
+    if config.settings.max_offsets_per_trigger is not None:
+        reader = reader.option("maxOffsetsPerTrigger", config.settings.max_offsets_per_trigger)
+    records = reader.load().select("topic", "partition", "offset", "key", "value", "headers")
+    return (
+        records.mapInArrow(partial(route_batches, boot), OUTPUT)
+        .writeStream.format("kafka")
+        .options(**sink_options(config))
+        .option("checkpointLocation", checkpoint)
+        # the log of offsets is written beside the batch, not before it; a crash repeats more, loses nothing
+        .option("asyncProgressTrackingEnabled", "true")
+        .queryName(name)
+        .start()
+    )
+
+
+def route_batches(boot: Boot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Route the Arrow batches of one task with the index that is in force at its start."""
+    worker = cache(boot)
+    snapshot: Snapshot | None = None
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        if snapshot is None:
+            snapshot = worker.snapshot()
+        yield from Slice(worker, snapshot, batch).route()
+
+
+class Slice:
+    """One Arrow batch on its way through the router."""
+
+    def __init__(self, worker: IndexCache, snapshot: Snapshot, batch: pa.RecordBatch) -> None:
+        self.config = worker.config
+        self.worker = worker
+        self.snapshot = snapshot
+        self.envelopes: Envelopes = read(batch, worker.config)
+        self.outgoing = Outgoing()
+        self.letters: list[Output] = []
+        n = len(self.envelopes)
+        self.mine = np.zeros(n, bool)
+        self.reached = np.zeros(n, bool)
+        """Delivered here, or gone to a broker of another deployment."""
+        self.figures: dict[str, int] = defaultdict(int)
+
+    def route(self) -> Iterator[pa.RecordBatch]:
+        """Everything this slice leads to."""
+        for type_name, rows in self._by_type().items():
+            self._route_type(type_name, rows)
+        for row in sorted(self.envelopes.bad):
+            self._letter(row, *self.envelopes.bad[row])
+        logged = self._log()
+        for out in (build(self.outgoing, self.envelopes), plain(self.letters + logged)):
+            if out is not None:
+                yield out
+        self._count()
+
+    # ── whose event is it ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _by_type(self) -> dict[str, NDArray[np.int64]]:
+        """Rows this deployment routes, by type; what names no valid broker is answered by the first broker's host."""
+        envelopes, config = self.envelopes, self.config
+        first = config.overlay.brokers[0] in self.worker.hosts
+        known = set(config.overlay.brokers)
+        by_type: dict[str, list[int]] = {}
+        for row, (broker, type_name) in enumerate(zip(envelopes.broker, envelopes.type, strict=True)):
+            if broker in self.worker.hosts:
+                self.mine[row] = True
+            elif broker in known or not first:
+                envelopes.bad.pop(row, None)
+                continue
+            else:
+                self.mine[row] = True
+                envelopes.bad.setdefault(row, ("unknown-broker", f"{broker!r} is not a broker of this overlay"))
+            if row in envelopes.bad:
+                continue
+            if type_name not in config.types:
+                envelopes.bad[row] = ("unknown-type", f"{type_name!r} is not a configured event type")
+                continue
+            by_type.setdefault(type_name, []).append(row)
+        return {name: np.array(rows, np.int64) for name, rows in by_type.items()}
+
+    # ── one type ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _route_type(self, type_name: str, rows: NDArray[np.int64]) -> None:
+        event_type = self.config.types[type_name]
+        values = self.envelopes.values
+        batch = decode_arrow(event_type, values if len(rows) == len(self.envelopes) else values.take(pa.array(rows)))
+        for i in np.flatnonzero(~batch.valid):
+            self.envelopes.bad[int(rows[i])] = ("bad-event", "the value is not a JSON object")
+        usable = batch.valid.copy()
+        junctions = self.snapshot.junctions[type_name]
+        if event_type.advertisements:
+            usable &= self._conforming(junctions, rows, batch)
+        usable &= self._fitting(rows)
+        entered = self._entered(rows, usable)
+        routed = route(self.worker.tree, self.worker.hosts, junctions, batch.ranks, entered, batch.event)
+        self._links(routed, rows)
+        self._deliver(routed, junctions, rows)
+
+    def _entered(
+        self, rows: NDArray[np.int64], usable: NDArray[np.bool_]
+    ) -> dict[tuple[str, str | None], NDArray[np.int64]]:
+        groups: dict[tuple[str, str | None], list[int]] = {}
+        brokers, origins = self.envelopes.broker, self.envelopes.origin
+        for i in np.flatnonzero(usable).tolist():
+            row = rows[i]
+            groups.setdefault((brokers[row] or "", origins[row]), []).append(i)
+        return {place: np.array(members, np.int64) for place, members in groups.items()}
+
+    def _conforming(
+        self, junctions: dict[str, Junction], rows: NDArray[np.int64], batch: RankBatch
+    ) -> NDArray[np.bool_]:
+        """Events that an advertisement of their publisher at their entry broker holds; the others are refused."""
+        ok = np.ones(len(rows), bool)
+        for i in np.flatnonzero(batch.valid).tolist():
+            row = int(rows[i])
+            if self.envelopes.origin[row] is not None:
+                continue  # it was checked where it entered
+            publisher = self.envelopes.source[row].decode("utf-8", "replace")
+            checks = junctions[self.envelopes.broker[row] or ""].advertisements.get(publisher, [])
+            if not any(check(batch.event(i)) for check in checks):
+                ok[i] = False
+                reason = f"no advertisement of {publisher!r} at {self.envelopes.broker[row]} holds for this event"
+                self.envelopes.bad[row] = ("not-advertised", reason)
+        return ok
+
+    def _fitting(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Events that still fit Kafka's limit with our headers added."""
+        value = self.envelopes.table.column("value")
+        sizes = np.diff(np.frombuffer(value.buffers()[1], np.int32, len(value) + 1, value.offset * 4))[rows]
+        suspects = np.flatnonzero(sizes > (INPUT_BYTES_MAX + HEADROOM_BYTES) // 2)
+        ok = np.ones(len(rows), bool)
+        for i in suspects.tolist():
+            row = int(rows[i])
+            size = _record_bytes(self.envelopes.table, row)
+            if size + OVERHEAD_BYTES + 17 * 1024 > INPUT_BYTES_MAX + HEADROOM_BYTES:
+                ok[i] = False
+                self.envelopes.bad[row] = ("too-large", f"{size} bytes do not fit once routed")
+        return ok
+
+    # ── what goes out ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _links(self, routed: Routed, rows: NDArray[np.int64]) -> None:
+        for (origin, target), crossing in routed.links.items():
+            code = self.outgoing.code(self.config.topics.link(origin, target))
+            self.outgoing.add(rows[crossing], np.full(len(crossing), code, np.int64))
+            self.figures[f"link:{origin}>{target}"] += len(crossing)
+            if target not in self.worker.hosts:
+                self.reached[rows[crossing]] = True
+        for (origin, target), wasted in routed.wasted.items():
+            self.figures[f"link_wasted:{origin}>{target}"] += wasted
+
+    def _deliver(self, routed: Routed, junctions: dict[str, Junction], rows: NDArray[np.int64]) -> None:
+        """One delivery per event, client and destination, whichever brokers matched."""
+        events, targets, ids = [], [], []
+        table: dict[tuple[str, str], int] = {}
+        for broker, (found, owners) in sorted(routed.matches.items()):
+            if not len(found):
+                continue
+            junction = junctions[broker]
+            codes = junction.target_codes(table)
+            events.append(found)
+            targets.append(codes[owners])
+            ids.append(junction.id_array[owners])
+        if not events:
+            return
+        event, target = np.concatenate(events), np.concatenate(targets)
+        pair = event * len(table) + target
+        order = np.argsort(pair, kind="stable")
+        names = np.concatenate(ids)[order]
+        unique, first = np.unique(pair[order], return_index=True)
+        self._write(rows[unique // len(table)], unique % len(table), names, first, list(table))
+
+    def _write(
+        self,
+        rows: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        names: NDArray[np.object_],
+        first: NDArray[np.int64],
+        table: list[tuple[str, str]],
+    ) -> None:
+        out = self.outgoing
+        codes = np.array([out.code(destination) for _, destination in table], np.int64)
+        ends = np.append(first[1:], len(names))
+        epoch = self.snapshot.epoch.encode()
+        digests: dict[int, bytes] = {}
+        source, id = self.envelopes.source, self.envelopes.id
+        labels = ["hilcast_delivery", "hilcast_subscriptions", "hilcast_client", "hilcast_epoch"]
+        if self.snapshot.stale:
+            labels.append("hilcast_stale")
+        clients = [client.encode() for client, _ in table]
+        for row, target, a, b in zip(rows.tolist(), targets.tolist(), first.tolist(), ends.tolist(), strict=True):
+            digest = digests.get(row)
+            if digest is None:
+                digest = digests[row] = event_digest(source[row], id[row])
+            matched = names[a] if b == a + 1 else joined_ids(names[a:b].tolist())
+            values = [delivery_id(digest, table[target][0]).encode(), matched.encode(), clients[target], epoch]
+            out.extra_values += values if not self.snapshot.stale else [*values, b"true"]
+        out.extra_names += labels * len(rows)
+        out.add(rows, codes[targets], len(labels))
+        self.reached[rows] = True
+        self.figures["copies"] += len(rows)
+
+    def _letter(self, row: int, code: str, reason: str) -> None:
+        table = self.envelopes.table
+        value = table.column("value")[row].as_py()
+        headers = table.column("headers")[row].as_py() or []
+        if code == "too-large":
+            value = (value or b"")[: INPUT_BYTES_MAX // 2]
+        topic, partition, offset = (table.column(c)[row].as_py() for c in ("topic", "partition", "offset"))
+        extra = dead_letter_headers(code, reason, topic, partition, offset)
+        kept = tuple((h["key"], h["value"]) for h in headers)
+        self.letters.append(
+            Output(self.config.topics.deadletter, table.column("key")[row].as_py(), value, (*kept, *extra))
+        )
+        self.reached[row] = True
+
+    # ── the routing log ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _log(self) -> list[Output]:
+        table = self.envelopes.table
+        topics = np.array(table.column("topic").to_pylist(), dtype=object)
+        partitions = np.asarray(table.column("partition").to_numpy(zero_copy_only=False))
+        offsets = np.asarray(table.column("offset").to_numpy(zero_copy_only=False))
+        lines = []
+        for topic, partition in sorted({*zip(topics.tolist(), partitions.tolist(), strict=True)}):
+            here = (topics == topic) & (partitions == partition)
+            mine = here & self.mine
+            line = {
+                "topic": topic,
+                "partition": int(partition),
+                "first": int(offsets[here].min()),
+                "last": int(offsets[here].max()),
+                "epoch": self.snapshot.epoch,
+                "events": int(mine.sum()),
+                "unmatched": int((mine & ~self.reached).sum()),
+                "deployment": self.config.deployment.name,
+            }
+            key = f"{topic}/{partition}".encode()
+            lines.append(Output(self.config.topics.routed, key, msgspec.json.encode(line)))
+        return lines
+
+    def _count(self) -> None:
+        self.figures["routed"] += int(self.mine.sum())
+        self.figures["unmatched"] += int((self.mine & ~self.reached).sum())
+        self.figures["dead_letters"] += len(self.letters)
+        self.worker.count(self.figures)
+
+
+def _record_bytes(table: pa.RecordBatch, row: int) -> int:
+    headers = table.column("headers")[row].as_py() or []
+    size = sum(len(h["key"].encode()) + len(h["value"] or b"") + 10 for h in headers)
+    return size + len(table.column("key")[row].as_py() or b"") + len(table.column("value")[row].as_py() or b"")
