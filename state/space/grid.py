@@ -398,17 +398,17 @@ def choose_dimensions(
 
 @njit
 def _cells(ranks: Ranks, columns: Integers, starts: Ranks, k: int, out: Integers) -> None:
-    """Binary search for exactly k steps: the bits of the cell, from the top."""
+    """Binary search of exactly k steps, a bit of every dimension at a time: their look-ups overlap."""
+    d = len(columns)
+    cell = np.zeros(d, np.int64)
     for n in range(len(ranks)):
-        for i in range(len(columns)):
-            rank = ranks[n, columns[i]]
-            cell = 0
-            step = 1 << k
-            for _ in range(k):
-                step >>= 1
-                if starts[i, cell + step] <= rank:
-                    cell += step
-            out[n, i] = cell
+        cell[:] = 0
+        step = 1 << k
+        for _ in range(k):
+            step >>= 1
+            for i in range(d):
+                cell[i] += step * int(starts[i, cell[i] + step] <= ranks[n, columns[i]])
+        out[n] = cell
 
 
 @njit
@@ -424,7 +424,7 @@ def _prefixes(
     bits: int,
     out: Integers,
 ) -> None:
-    """The first `levels` digits of each index: the search of `_cells`, a bit of every dimension at a time."""
+    """The first `levels` digits of each index: the steps of `_cells` spell the Morton code."""
     d = len(columns)
     cell = np.zeros(d, np.int64)
     for n in range(len(ranks)):
