@@ -23,6 +23,8 @@ from redis.retry import Retry
 
 from infra import versions
 from infra.local import jars, java
+from state.client_settings import kafka_python, librdkafka
+from state.config import Config
 from state.errors import HilcastError
 
 _CLOCK_S = 5.0
@@ -39,29 +41,21 @@ class Check:
     advice: str = ""
 
 
-def checks(
-    *,
-    kafka: str,
-    redis: str,
-    topics: Iterable[str] = (),
-    librdkafka: Mapping[str, Any] | None = None,
-    kafka_python: Mapping[str, Any] | None = None,
-    redis_settings: Mapping[str, Any] | None = None,
-) -> list[Check]:
-    """Return one check per part, in the order in which to mend them.
+def checks(config: Config, topics: Iterable[str] = ()) -> list[Check]:
+    """Return one check per part, in the order in which to mend them; `topics` are those that ought to exist.
 
-    The last three are the clients' own settings, for clusters that ask for a password or TLS. No secret of
-    them, nor of the Redis URL, gets into a check.
+    Guarantee: nothing is changed, nothing is raised for what is merely missing, and no secret of the
+    configuration gets into a check.
     """
-    reached, cluster = _kafka(kafka, librdkafka or {})
+    reached, there = _kafka(config)
     return [
         _java(),
         *(_jars(wanted) for wanted in jars.SETS),
         _packages(),
         reached,
-        _kafka_version(kafka, kafka_python or {}) if reached.ok else _depends("Kafka version", "Kafka"),
-        _topics(sorted(topics), cluster) if reached.ok else _depends("topics", "Kafka"),
-        *_redis(redis, redis_settings or {}),
+        _kafka_version(config) if reached.ok else _depends("Kafka version", "Kafka"),
+        _topics(sorted(topics), there) if reached.ok else _depends("topics", "Kafka"),
+        *_redis(config),
     ]
 
 
@@ -109,32 +103,30 @@ def _packages() -> Check:
     return Check(name, True, f"{len(found)} installed, pyspark {versions.SPARK}")
 
 
-def _kafka(address: str, settings: Mapping[str, Any]) -> tuple[Check, set[str]]:
+def _kafka(config: Config) -> tuple[Check, set[str]]:
+    address = config.deployment.kafka
     try:
-        admin = AdminClient({**settings, "bootstrap.servers": address, "log_level": 0})
-        seen = admin.list_topics(timeout=_TIMEOUT_S)
+        seen = AdminClient(librdkafka(config) | {"log_level": 0}).list_topics(timeout=_TIMEOUT_S)
     except KafkaException as error:
-        told = error.args[0]
         advice = "run `hilcast up`, or look at deployment.kafka and the kafka.* settings"
-        return Check("Kafka", False, f"{address} does not answer ({told.str()})", advice), set()
+        return Check("Kafka", False, f"{address} does not answer ({error.args[0].str()})", advice), set()
     detail = f"{address}, {len(seen.brokers)} broker(s), {len(seen.topics)} topic(s)"
     return Check("Kafka", True, detail), set(seen.topics)
 
 
-def _kafka_version(address: str, settings: Mapping[str, Any]) -> Check:
+def _kafka_version(config: Config) -> Check:
     name = "Kafka version"
     advice = f"use Kafka {_dotted(versions.KAFKA_MIN)} or newer; {versions.KAFKA} is the one of our tests"
+    limit_ms = int(_TIMEOUT_S * 1000)
     try:
-        admin = KafkaAdminClient(
-            bootstrap_servers=address.split(","), request_timeout_ms=int(_TIMEOUT_S * 1000), **settings
-        )
+        admin = KafkaAdminClient(**kafka_python(config), request_timeout_ms=limit_ms)
+        try:
+            broker = admin.describe_cluster()["brokers"][0]["broker_id"]
+            version = tuple(admin.get_broker_version_data(broker).broker_version)
+        finally:
+            admin.close()
     except (KafkaError, ValueError) as error:
         return Check(name, False, f"not known ({type(error).__name__})", "look at the kafka.* settings")
-    try:
-        broker = admin.describe_cluster()["brokers"][0]["broker_id"]
-        version = tuple(admin.get_broker_version_data(broker).broker_version)
-    finally:
-        admin.close()
     ok = version >= versions.KAFKA_MIN
     return Check(name, ok, _dotted(version), "" if ok else advice)
 
@@ -148,13 +140,13 @@ def _topics(wanted: list[str], there: set[str]) -> Check:
     return Check("topics", False, detail, "run `hilcast topics`")
 
 
-def _redis(url: str, settings: Mapping[str, Any]) -> list[Check]:
+def _redis(config: Config) -> list[Check]:
     limits: dict[str, Any] = {
         "socket_timeout": _TIMEOUT_S,
         "socket_connect_timeout": _TIMEOUT_S,
         "retry": Retry(NoBackoff(), 0),
     }
-    with redis_client.Redis.from_url(url, **limits | dict(settings)) as link:
+    with redis_client.Redis.from_url(config.deployment.redis, **limits | dict(config.redis)) as link:
         try:
             info, seconds = link.info(), link.time()
         except redis_client.RedisError as error:

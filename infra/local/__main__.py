@@ -6,23 +6,29 @@ import argparse
 import sys
 from pathlib import Path
 
+from infra import versions
 from infra.local import jars, java, redis
 from infra.local.services import LocalServices
 from state.errors import HilcastError
 
 
-def setup() -> None:
-    """Check Java and Redis and fetch the jars that are missing; quick when nothing is."""
+def setup(job_only: bool) -> None:
+    """Check Java and Redis and fetch the jars that are missing; quick when nothing is.
+
+    An image of the job alone (`job_only`) needs neither the broker's jars nor a Redis.
+    """
     java.find()
-    for wanted in jars.SETS:
+    for wanted in [versions.CONNECTOR] if job_only else jars.SETS:
         jars.fetch(wanted)
-    redis.find()
+    if not job_only:
+        redis.find()
 
 
 def main(arguments: list[str]) -> int:
     """Run one of the actions; 1 with a message when it is refused."""
     parser = argparse.ArgumentParser(prog="python -m infra.local", description=__doc__)
     parser.add_argument("action", choices=["setup", "up", "down", "status", "watch", "lock"])
+    parser.add_argument("--job-only", action="store_true", help="setup: only what the streaming job needs")
     parser.add_argument("--data", type=Path, default=Path("var/local"))
     parser.add_argument("--kafka", default="127.0.0.1:9092")
     parser.add_argument("--redis", default="redis://127.0.0.1:6379/0")
@@ -30,7 +36,7 @@ def main(arguments: list[str]) -> int:
     try:
         services = LocalServices(chosen.data, kafka=chosen.kafka, redis=chosen.redis, say=print)
         if chosen.action == "setup":
-            setup()
+            setup(chosen.job_only)
         elif chosen.action == "lock":
             sys.stdout.write(jars.lock())
         elif chosen.action == "up":

@@ -80,9 +80,9 @@ def broker_classpath() -> str:
     return os.pathsep.join(map(str, paths(versions.BROKER)))
 
 
-def connector_jars() -> list[Path]:
-    """Return the four jars that go into `spark.jars`, so that Spark reads and writes Kafka."""
-    return paths(versions.CONNECTOR)
+def spark_jars() -> str:
+    """Return the value of `spark.jars` (and of `HILCAST_SPARK_JARS`) for Spark to read and write Kafka."""
+    return ",".join(map(str, paths(versions.CONNECTOR)))
 
 
 def fetch(jars: JarSet) -> bool:

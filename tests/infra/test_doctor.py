@@ -10,7 +10,20 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from infra import doctor
 from infra.doctor import Check, checks
 from infra.local.ports import free_port
+from state.config import Config, parse
 from tests.services import Services
+
+
+def configured(kafka: str, redis: str) -> Config:
+    return parse(f"""
+        [deployment]
+        kafka = "{kafka}"
+        redis = "{redis}"
+        [overlay]
+        brokers = ["b1"]
+        [types.t.attributes]
+        price = {{ kind = "float" }}
+    """)
 
 
 def by_name(found: list[Check]) -> dict[str, Check]:
@@ -22,11 +35,11 @@ def test_all_is_well_with_the_services_of_the_run(services: Services, unique: st
     admin = AdminClient({"bootstrap.servers": services.kafka})
     for made in admin.create_topics([NewTopic(unique, 1, 1)]).values():
         made.result(30)
-    found = checks(kafka=services.kafka, redis=services.redis, topics=[unique])
+    found = checks(configured(services.kafka, services.redis), [unique])
     assert [check for check in found if not check.ok or check.advice] == []
     assert by_name(found)["Kafka version"].detail == "4.3"
     assert len(by_name(found)) == len(found) == 11
-    lacking = by_name(checks(kafka=services.kafka, redis=services.redis, topics=[unique, f"{unique}.b"]))
+    lacking = by_name(checks(configured(services.kafka, services.redis), [unique, f"{unique}.b"]))
     assert lacking["topics"] == Check("topics", False, f"1 of 2 missing: {unique}.b", "run `hilcast topics`")
 
 
@@ -34,7 +47,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Kafka and Redis the checks say so, no check raises, and no password is in them."""
     monkeypatch.setattr(doctor, "_TIMEOUT_S", 1.0)
     kafka, redis = f"127.0.0.1:{free_port()}", f"redis://:hush@127.0.0.1:{free_port()}/0"
-    found = checks(kafka=kafka, redis=redis, topics=["t"])
+    found = checks(configured(kafka, redis), ["t"])
     ill = {check.name for check in found if not check.ok}
     assert ill == {"Kafka", "Kafka version", "topics", "Redis", "Redis version", "Redis memory", "clock"}
     assert all(check.advice for check in found if not check.ok)
@@ -49,7 +62,7 @@ def test_no_java_and_no_jars(
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("HILCAST_JARS", str(tmp_path_factory.mktemp("empty")))
-    found = [check for check in checks(kafka=services.kafka, redis=services.redis) if not check.ok]
+    found = [check for check in checks(configured(services.kafka, services.redis)) if not check.ok]
     assert [check.name.split()[0] for check in found] == ["Java", "jars", "jars"]
     assert "JAVA_HOME" in found[0].advice
     assert "make setup" in found[1].advice
@@ -89,6 +102,6 @@ def test_the_clock_is_compared_with_now(services: Services, monkeypatch: pytest.
     """A clock that is an hour off is seen."""
     now = time.time
     monkeypatch.setattr(doctor.time, "time", lambda: now() - 3600)
-    found = by_name(checks(kafka=services.kafka, redis=services.redis))["clock"]
+    found = by_name(checks(configured(services.kafka, services.redis)))["clock"]
     assert not found.ok
     assert "3600" in found.detail

@@ -24,7 +24,7 @@ NAME = "commons-pool2-2.13.1.jar"
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """A registry with one jar, an empty home for jars, and a function that writes the lock file."""
-    source = next(path for path in jars.connector_jars() if path.name == NAME)
+    source = next(path for path in jars.paths(versions.CONNECTOR) if path.name == NAME)
     (tmp_path / "registry").mkdir()
     shutil.copy(source, tmp_path / "registry" / NAME)
     settings = tmp_path / "ivysettings.xml"
@@ -86,14 +86,15 @@ def test_the_lock_file_follows_the_versions(wanted: JarSet) -> None:
 
 
 def test_the_connector_is_that_of_pyspark() -> None:
-    """The jars and the Python package are of one version of Spark."""
+    """The jars and the Python package are of one version of Spark, and `spark.jars` names all four."""
+    assert [Path(path).is_file() for path in jars.spark_jars().split(",")] == [True] * 4
     import pyspark
 
     assert pyspark.__version__ == versions.SPARK
 
 
 def test_a_bar_on_a_terminal_and_lines_elsewhere() -> None:
-    """On a terminal one line is redrawn; elsewhere a line comes every five seconds at most, and at the end."""
+    """On a terminal one line is redrawn; elsewhere a line comes every five seconds at most; then the last."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
