@@ -47,7 +47,7 @@ from state.space.hilbert import (
     index_of_morton,
     machine_of,
 )
-from state.space.ranges import Ranges, boxes_ranges
+from state.space.ranges import RANGES_MAX, Ranges, boxes_ranges, expected_total
 
 DESCRIPTION_FORMAT = 1
 CUBES_MAX = 2**16
@@ -172,6 +172,12 @@ class Grid:
         """
         lows, highs = self.cell_boxes(boxes)
         return boxes_ranges(lows, highs, self.k, cap)
+
+    def is_exact(self, boxes: Boxes) -> bool:
+        """Tell whether `ranges(boxes)` covers no cell that no box touches: up to `RANGES_MAX` are
+        expected."""
+        lows, highs = self.cell_boxes(boxes)
+        return expected_total(lows, highs, self.k) <= RANGES_MAX
 
     @cached_property
     def _block_starts(self) -> Integers:
@@ -403,11 +409,10 @@ def _cells(ranks: Ranks, columns: Integers, starts: Ranks, k: int, out: Integers
     cell = np.zeros(d, np.int64)
     for n in range(len(ranks)):
         cell[:] = 0
-        step = 1 << k
-        for _ in range(k):
-            step >>= 1
+        for shift in range(k - 1, -1, -1):
             for i in range(d):
-                cell[i] += step * int(starts[i, cell[i] + step] <= ranks[n, columns[i]])
+                upper = int(starts[i, cell[i] | (1 << shift)] <= ranks[n, columns[i]])
+                cell[i] |= upper << shift
         out[n] = cell
 
 

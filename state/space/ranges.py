@@ -76,6 +76,13 @@ class Ranges:
         before = np.searchsorted(self.starts, indices, side="right") - 1
         return (before >= 0) & (indices <= self.ends[before])
 
+    def covers(self, other: Ranges) -> bool:
+        """Tell whether each range of `other` lies inside one of these ([MICS09] §3.5). Cost: O(m log n)."""
+        if len(self) == 0:
+            return len(other) == 0
+        before = np.searchsorted(self.starts, other.starts, side="right") - 1
+        return bool(((before >= 0) & (other.ends <= self.ends[before])).all())
+
     def __len__(self) -> int:
         return len(self.starts)
 
@@ -127,7 +134,7 @@ def boxes_ranges(lows: Integers, highs: Integers, k: int, cap: int | None = None
     assert ((lows >= 0) & (lows <= highs) & (highs >> k == 0)).all(), "boxes must lie in the grid"
     child = curve(d).child
     effort = RANGES_MAX if cap is None else min(max(EFFORT_PER_RANGE * cap, EFFORT_MIN), RANGES_MAX)
-    expected = _expected_total(lows, highs, k)
+    expected = expected_total(lows, highs, k)
     if expected <= effort:
         # the curve enters and leaves a box through faces of cells, so it has d·expected ranges at most
         room = int(d * expected) + n + 1
@@ -154,7 +161,7 @@ def expected_ranges(low: Integers, high: Integers, k: int | None = None) -> floa
     1.0
     """
     if k is not None:
-        return float(_expected_total(low[None, :], high[None, :], k))
+        return float(expected_total(low[None, :], high[None, :], k))
     sides = (high - low + 1).astype(float)
     return float((sides.prod() / sides).sum() / len(low))
 
@@ -217,8 +224,8 @@ def capped(ranges: Ranges, cap: int) -> Ranges:
 
 
 @njit
-def _expected_total(lows: Integers, highs: Integers, k: int) -> float:
-    """Sum over the boxes: faces of cells inside the grid / 2d, and 1/2 per end of the curve in the box."""
+def expected_total(lows: Integers, highs: Integers, k: int) -> float:
+    """Return the sum of `expected_ranges` over boxes: faces inside the grid / 2d, 1/2 per end of the curve."""
     n, d = lows.shape
     top = (1 << k) - 1
     total = 0.0

@@ -1,0 +1,239 @@
+"""Mapping by clients: what events and subscriptions carry along, and how it is checked ([MICS09] §6.1).
+
+The paper has clients compute indices and ranges, so that brokers need not. Here a publication may carry its
+rank vector and Hilbert index in a header, and a subscription its ranges in a field; both name the grid they
+were made for:
+
+    he1.5b0c3a9d7e21f604.AAAAAAAAAAA...      event: index and ranks, as little-endian int64
+    hs1.5b0c3a9d7e21f604.IAMJAQME            subscription: gap, length - 1, gap, length - 1 ..., as varints
+    └┬┘ └── grid.hash ─┘ └─ base64 ─┘
+     └ what it is, and the version of its encoding
+
+All of it is ASCII, so that kcat can carry it. A client gets the grid by `Grid.from_description`.
+
+Differs: the paper trusts clients. Here nothing is delivered on the word of a header (the edge evaluates the
+event itself), an event mapped for another grid is mapped anew, and a subscription mapped for another grid
+is refused with `stale-grid`: its client must fetch the grid again. Left out: remapping old ranges to a new
+grid, which needs the old one.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from state.errors import HilcastError
+from state.kernels import njit
+from state.space.boxes import ABSENT, Boxes, Ranks
+from state.space.grid import Grid
+from state.space.hilbert import Integers
+from state.space.ranges import RANGES_MAX, Ranges, union
+
+EVENT_HEADER = "hilcast_mapping"
+"""The Kafka header of a publication that carries `map_event`; like every `hilcast_*` it is not delivered."""
+
+_EVENT = b"he1."
+_SUBSCRIPTION = b"hs1."
+_HASH_CHARACTERS = 16
+_UNMAPPED = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventMapping:
+    """A rank vector of the whole type and its Hilbert index."""
+
+    ranks: Ranks
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventMappings:
+    """Mappings of a batch of events; where `mapped` is false the ranks are absent and the index is -1."""
+
+    ranks: Ranks
+    indices: Integers
+    mapped: NDArray[np.bool_]
+
+
+# --- events -------------------------------------------------------------------------------------------------
+
+
+def map_event(grid: Grid, ranks: Ranks) -> bytes:
+    """Return the header of an event with these ranks, (attributes,)."""
+    return map_events(grid, ranks[None, :])[0]
+
+
+def map_events(grid: Grid, ranks: Ranks) -> list[bytes]:
+    """Return the header of each event of a batch, (n, attributes)."""
+    payload = np.zeros((len(ranks), _payload_bytes(grid)), np.uint8)
+    words = np.concatenate([grid.index(ranks)[:, None], ranks], axis=1).astype("<i8")
+    payload[:, : 8 * words.shape[1]] = np.ascontiguousarray(words).view(np.uint8)
+    head = _EVENT + grid.hash.encode() + b"."
+    return [head + binascii.b2a_base64(row.tobytes(), newline=False) for row in payload]
+
+
+def read_event_mapping(header: bytes | None, grid: Grid) -> EventMapping | None:
+    """Return what a header says, or None: there is none, it is of another grid, or it is malformed.
+
+    Guarantee: the index is that of the ranks in this grid. The ranks themselves are the client's word.
+    """
+    read = read_event_mappings([header], grid)
+    return EventMapping(read.ranks[0], int(read.indices[0])) if read.mapped[0] else None
+
+
+def read_event_mappings(headers: Sequence[bytes | None], grid: Grid) -> EventMappings:
+    """Read the headers of a batch: `read_event_mapping` for each. Cost: one decoding and one index for
+    all."""
+    attributes = len(grid.attributes)
+    ranks = np.full((len(headers), attributes), ABSENT, np.int64)
+    indices = np.full(len(headers), _UNMAPPED, np.int64)
+    mapped = np.zeros(len(headers), bool)
+    head = _EVENT + grid.hash.encode() + b"."
+    length = len(head) + _payload_bytes(grid) // 3 * 4
+    own = [i for i, h in enumerate(headers) if h is not None and len(h) == length and h.startswith(head)]
+    payloads = _decoded([headers[i][len(head) :] for i in own])  # type: ignore[index]
+    own = [i for i, payload in zip(own, payloads, strict=True) if payload is not None]
+    data = np.frombuffer(b"".join(p for p in payloads if p is not None), np.uint8)
+    data = data.reshape(len(own), _payload_bytes(grid))
+    words = np.ascontiguousarray(data[:, : 8 * (attributes + 1)]).view("<i8").astype(np.int64)
+    claimed, vectors = words[:, 0], np.ascontiguousarray(words[:, 1:])
+    right = (grid.index(vectors) == claimed) & (data[:, 8 * (attributes + 1) :] == 0).all(axis=1)
+    rows = np.array(own, np.int64)[right]
+    ranks[rows], indices[rows], mapped[rows] = vectors[right], claimed[right], True
+    return EventMappings(ranks, indices, mapped)
+
+
+def _payload_bytes(grid: Grid) -> int:
+    """Index and ranks, filled up to a multiple of 3 so that base64 needs no padding and texts can be
+    joined."""
+    return -(-8 * (1 + len(grid.attributes)) // 3) * 3
+
+
+def _decoded(texts: list[bytes]) -> list[bytes | None]:
+    """Decode texts of one length; all at once where all are base64, else one by one."""
+    whole = _base64(b"".join(texts))
+    if whole is None:
+        return [_base64(text) for text in texts]
+    width = len(whole) // max(len(texts), 1)
+    return [whole[i * width : (i + 1) * width] for i in range(len(texts))]
+
+
+def _base64(text: bytes) -> bytes | None:
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except binascii.Error:
+        return None
+
+
+# --- subscriptions ------------------------------------------------------------------------------------------
+
+
+def map_subscription(grid: Grid, boxes: Boxes, cap: int | None = None) -> str:
+    """Return the field of a subscription with these boxes.
+
+    >>> from state.space.event_type import Attribute, EventType
+    >>> grid = Grid.of(EventType("reading", (Attribute("level", "int", min=0, max=1023),)))
+    >>> text = map_subscription(grid, Boxes.of([([100], [199])]))
+    >>> text.removeprefix("hs1." + grid.hash), read_subscription_mapping(text, grid)
+    ('.ZGM=', Ranges.of([(100, 199)]))
+    """
+    ranges = grid.ranges(boxes, cap)
+    gaps = ranges.starts.copy()
+    gaps[1:] -= ranges.ends[:-1] + 1
+    numbers = np.stack([gaps, ranges.ends - ranges.starts], axis=1).ravel()
+    payload = binascii.b2a_base64(_varints(numbers).tobytes(), newline=False)
+    return (_SUBSCRIPTION + grid.hash.encode() + b"." + payload).decode()
+
+
+def read_subscription_mapping(text: str | bytes, grid: Grid, boxes: Boxes | None = None) -> Ranges:
+    """Return the ranges that a client computed for its subscription.
+
+    With the `boxes` of the filter it is also checked that the ranges cover them, wherever this grid can
+    tell exactly (`grid.is_exact`). Raises HilcastError: `stale-grid` for another grid, `bad-value` for
+    anything else. Without `boxes` a client that claims too little can make its own subscription miss
+    events.
+    """
+    data = text.encode("ascii", "replace") if isinstance(text, str) else text
+    kind, _, rest = data.partition(b".")
+    grid_hash, _, encoded = rest.partition(b".")
+    if kind + b"." != _SUBSCRIPTION or len(grid_hash) != _HASH_CHARACTERS:
+        raise HilcastError(
+            "bad-value", f"ranges must begin with '{_SUBSCRIPTION.decode()}' and the grid's hash"
+        )
+    if grid_hash != grid.hash.encode():
+        named = grid_hash.decode("ascii", "replace")
+        raise HilcastError(
+            "stale-grid", f"ranges of grid {named}; it is {grid.hash} now: fetch it, map again"
+        )
+    payload = _base64(encoded)
+    ranges = None if payload is None else _read_ranges(np.frombuffer(payload, np.uint8), grid)
+    if ranges is None:
+        raise HilcastError(
+            "bad-value", f"ranges must be base64 of at most {RANGES_MAX} ranges inside the grid"
+        )
+    if boxes is not None and grid.is_exact(boxes) and not ranges.covers(grid.ranges(boxes)):
+        raise HilcastError("bad-value", "the ranges do not cover the filter")
+    return ranges
+
+
+def _read_ranges(data: NDArray[np.uint8], grid: Grid) -> Ranges | None:
+    numbers = np.empty(len(data), np.int64)
+    count = _read_varints(data, numbers)
+    if count < 0 or count % 2 or count > 2 * RANGES_MAX:
+        return None
+    starts, ends = np.empty(count // 2, np.int64), np.empty(count // 2, np.int64)
+    if not _unfold(numbers[:count], grid.index_bits, starts, ends):
+        return None
+    return union([Ranges(starts, ends)])  # what a client let touch becomes one
+
+
+@njit
+def _varints(numbers: Integers) -> NDArray[np.uint8]:
+    """Seven bits a byte, lowest first, the highest bit set where more follow."""
+    out = np.empty(9 * len(numbers), np.uint8)
+    size = 0
+    for number in numbers:
+        while number >= 128:
+            out[size] = (number & 127) | 128
+            number >>= 7
+            size += 1
+        out[size] = number
+        size += 1
+    return out[:size].copy()
+
+
+@njit
+def _read_varints(data: NDArray[np.uint8], numbers: Integers) -> int:
+    """Return how many numbers were read; -1 if the last is cut off, or one has more than 63 bits or a zero
+    end."""
+    count = shift = number = 0
+    for byte in data:
+        if shift > 56 or (byte == 0 and shift > 0):
+            return -1
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            numbers[count] = number
+            count += 1
+            shift = number = 0
+    return count if shift == 0 else -1
+
+
+@njit
+def _unfold(numbers: Integers, index_bits: int, starts: Integers, ends: Integers) -> bool:
+    """Sum gaps and lengths up to ranges; False if they leave the grid."""
+    top = (1 << (index_bits - 1)) - 1 + (1 << (index_bits - 1))
+    free = 0  # the lowest index that no range so far reaches; top + 1 (which may not fit) is written as -1
+    for i in range(len(starts)):
+        if free < 0 or numbers[2 * i] > top - free:
+            return False
+        starts[i] = free + numbers[2 * i]
+        if numbers[2 * i + 1] > top - starts[i]:
+            return False
+        ends[i] = starts[i] + numbers[2 * i + 1]
+        free = ends[i] + 1 if ends[i] < top else -1
+    return True
