@@ -506,6 +506,10 @@ class NegativeTree:
         """
         return not _meets_any(self._bounds, self._child, low, high, self._stack)
 
+    def all_covered(self, boxes: Boxes) -> bool:
+        """Tell whether nothing of any of `boxes` is negative."""
+        return all(self.covered(low, high) for low, high in boxes)
+
     def meeting(self, low: Ranks, high: Ranks) -> Boxes:
         """The parts of the negative boxes inside [low, high], in the order of their low corners."""
         n_hits, _ = self._find(low, high)
@@ -550,23 +554,25 @@ class NegativeTree:
         self._cut(hits, n_trail, low, high, nodes)
         return True
 
-    def subtract_best(self, low: Ranks, high: Ranks, limit: int, choice: int = BENEFIT_COST) -> Boxes:
+    def subtract_best(
+        self, low: Ranks, high: Ranks, limit: int, choice: int = BENEFIT_COST
+    ) -> tuple[Boxes, int]:
         """Cut every free trim, then the best boxes within `limit` new ones ([NEG08] figure 8, lines 8 to 29).
 
-        Returns what was taken out, its CoveredBy, in the order of the low corners; `choice` is
-        the selection metric. Differs: the limit is on *net* new boxes, never overshot (a box that does not
-        fit is passed over), and an emptied box is free; figure 8 counts pieces, goes a step beyond k, never
-        takes the chosen box off its list, and does not ask whether the list is empty.
+        Returns what was taken out, its CoveredBy, in the order of the low corners, and how much of the limit
+        was spent; `choice` is the selection metric. Differs: the limit is on *net* new boxes, never overshot
+        (a box that does not fit is passed over), and an emptied box is free; figure 8 counts pieces, goes a
+        step beyond k, never takes the chosen box off its list, and does not ask whether the list is empty.
         """
         n_hits, n_trail = self._find(low, high)
         if n_hits == 0:
-            return Boxes.empty(self.d)
+            return Boxes.empty(self.d), 0
         chosen, spent = _choose(self._bounds[self._hits[:n_hits]], low, high, limit, choice)
         nodes = self._hits[chosen]
         rows = self._bounds[nodes]
         taken = Boxes(np.maximum(rows[:, : self.d], low), np.minimum(rows[:, self.d :], high))
         self._cut(nodes, n_trail, low, high, 2 * spent)
-        return _sorted(taken)
+        return _sorted(taken), int(spent)
 
     def add(self, boxes: Boxes) -> None:
         """Give space back: `boxes`, disjoint and from what is negative too, become negative."""
@@ -703,6 +709,13 @@ def _meets_once(tree: NegativeTree, node: int) -> bool:
 def _sorted(boxes: Boxes) -> Boxes:
     order = np.lexsort(boxes.lows.T[::-1])
     return Boxes(boxes.lows[order], boxes.highs[order])
+
+
+def concatenated(parts: list[Boxes], d: int) -> Boxes:
+    """All boxes of `parts`, in their order."""
+    if not parts:
+        return Boxes.empty(d)
+    return Boxes(np.concatenate([b.lows for b in parts]), np.concatenate([b.highs for b in parts]))
 
 
 def volume(boxes: Boxes) -> int:

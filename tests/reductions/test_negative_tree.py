@@ -106,6 +106,9 @@ def test_questions(drawn: tuple[int, list[Box]], data: st.DataObject) -> None:
         assert points_of(tree.meeting(*ends(box))) == points(box) & left
     witness = tree.witness(Boxes.of([(list(low), list(high)) for low, high in asked], d=d))
     uncovered = [sorted(points(box) & left) for box in asked]
+    assert tree.all_covered(Boxes.of([(list(low), list(high)) for low, high in asked], d=d)) == (
+        not any(uncovered)
+    )
     expected = next((some[0] for some in uncovered if some), None)
     assert (None if witness is None else tuple(witness.tolist())) == expected
 
@@ -161,13 +164,13 @@ def test_the_best_cuts_are_those_of_figure_8(drawn: tuple[int, list[Box]], limit
     for box in boxes:
         before, points_before = len(tree), points_of(tree.boxes())
         expected = plain_best(tree.boxes(), box, limit, choice)
-        taken = tree.subtract_best(*ends(box), limit, choice)
+        taken, spent = tree.subtract_best(*ends(box), limit, choice)
         assert (
             list(zip(map(tuple, taken.lows.tolist()), map(tuple, taken.highs.tolist()), strict=True))
             == expected
         )
         assert points_of(tree.boxes()) == points_before - points_of(taken)
-        assert len(tree) <= before + limit
+        assert len(tree) <= before + spent <= before + limit
         tree.check()
 
 
@@ -259,9 +262,9 @@ def test_the_best_cut_survives_full_ranks() -> None:
     """The benefit of a box as wide as all ranks is not an overflow: the larger overlap is chosen."""
     tree = NegativeTree(Boxes.everything(2))
     low, high = np.array([0, ABSENT]), np.array([0, PRESENT_MAX])
-    assert len(tree.subtract_best(low, high, 1)) == 1
+    assert len(tree.subtract_best(low, high, 1)[0]) == 1
     assert len(tree) == 2
-    wide = tree.subtract_best(np.array([-(2**40), 0]), np.array([5, 0]), 2)
+    wide, _ = tree.subtract_best(np.array([-(2**40), 0]), np.array([5, 0]), 2)
     assert wide == Boxes.of([([-(2**40), 0], [-1, 0])])
 
 

@@ -1,0 +1,133 @@
+"""The approximate negative space: at most k new boxes a subscription, and who took what out.
+
+Implements [NEG08] §4: the subsumption checking heuristic and top-k selection (figure 8), the dynamic
+threshold, and the approximate unsubscription (figure 9). Every point of the cube is negative or in CoveredBy
+of one active subscription, the one that first cut it out:
+
+    cube = R  ⊎  CoveredBy(s1)  ⊎  CoveredBy(s2)  ⊎ ...        CoveredBy(s) ⊆ s, ⊎ disjoint
+
+so what a cancelled subscription gives back is at hand, and nothing is computed. R may hold what is covered
+(it was not worth a cut, or another subscription covers it too): a subscription is then forwarded although it
+is redundant. It is never withheld wrongly, because R holds all that is not covered.
+
+Differs: the paper calls CoveredBy "covered only by s"; what is meant, and kept here, is *first cut by* s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from state.reductions.negative_tree import (
+    BENEFIT,
+    BENEFIT_COST,
+    COST,
+    NegativeTree,
+    concatenated,
+    merged_boxes,
+    pack_boxes,
+    unpack_boxes,
+    volume,
+)
+from state.space.boxes import Boxes
+
+CHOICES = {"benefit-cost": BENEFIT_COST, "benefit": BENEFIT, "cost": COST}
+"""The selection metrics of §5: the volume cut out per new box, the volume, 1 / new boxes."""
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    tree: bytes
+    ids: list[str]
+    counts: list[int]
+    boxes: bytes
+
+
+class ApproximateSpace:
+    """R and CoveredBy of figures 8 and 9."""
+
+    def __init__(
+        self,
+        domain: Boxes,
+        largest_first: bool = True,
+        k: int = 50,
+        choice: str = "benefit-cost",
+        dynamic: bool = False,
+        boxes_max: int | None = None,
+        merge_sweeps: int = 0,
+    ) -> None:
+        self.tree = NegativeTree(domain, largest_first)
+        self.covered_by: dict[str, Boxes] = {}
+        self._k, self._choice, self._dynamic = k, CHOICES[choice], dynamic
+        self._boxes_max, self._merge_sweeps = boxes_max, merge_sweeps
+
+    def threshold(self, order: int) -> int:
+        """How many boxes more the subscription number `order` may make.
+
+        k, or with `dynamic` ζ(i) = k·i - m, m boxes being there now ([NEG08] §4); 0 leaves the free trims.
+        Differs: i counts the subscriptions that live, so that withdrawals lower the allowance too; and a cap
+        on all boxes may lower it further.
+        """
+        limit = self._k * order - len(self.tree) if self._dynamic else self._k
+        if self._boxes_max is not None:
+            limit = min(limit, self._boxes_max - len(self.tree))
+        return max(limit, 0)
+
+    def subscribe(self, id: str, boxes: Boxes, order: int) -> None:
+        """Cut an active subscription out where it pays (figure 8, lines 8 to 29).
+
+        Differs: a subscription of several boxes spends one threshold on all of them.
+        Cost: O(hits) for the metrics and O(k log hits) for the choice, after the walks.
+        """
+        limit = self.threshold(order)
+        taken = Boxes.empty(self.tree.d)
+        for low, high in boxes:
+            part, spent = self.tree.subtract_best(low, high, limit, self._choice)
+            limit -= spent
+            taken = part if len(taken) == 0 else taken.joined(part)
+        self.covered_by[id] = taken
+
+    def give_back(self, ids: list[str]) -> None:
+        """Make CoveredBy of cancelled subscriptions negative again (figure 9, line 6), neighbours joined."""
+        for id in ids:
+            boxes = self.covered_by.pop(id)
+            self.tree.add(merged_boxes(boxes, self._merge_sweeps) if self._merge_sweeps else boxes)
+
+    def hand_over(self, old: str, new: str) -> None:
+        """Let `new`, which contains `old`, own what `old` took out."""
+        self.covered_by[new] = self.covered_by[new].joined(self.covered_by.pop(old))
+
+    def taken(self) -> int:
+        """The number of CoveredBy boxes."""
+        return sum(len(boxes) for boxes in self.covered_by.values())
+
+    def check(self, domain: Boxes, active: Mapping[str, Boxes]) -> None:
+        """Assert that R and CoveredBy are disjoint, fill the cube, and lie where they should."""
+        assert set(self.covered_by) == set(active)
+        everything = self.tree.boxes()
+        for id, taken in self.covered_by.items():
+            everything = everything.joined(taken)
+            outer = active[id]
+            inside = (outer.lows[:, None] <= taken.lows) & (outer.highs[:, None] >= taken.highs)
+            assert inside.all(axis=2).any(axis=0).all(), f"CoveredBy of {id} leaves it"
+        # The check of a tree of all of them is that they are disjoint; disjoint and as large as the cube,
+        # they fill it.
+        NegativeTree(everything).check()
+        assert volume(everything) == volume(domain), "R and CoveredBy do not fill the cube"
+
+    def encode(self) -> bytes:
+        ids = list(self.covered_by)
+        boxes = concatenated(list(self.covered_by.values()), self.tree.d)
+        counts = [len(self.covered_by[id]) for id in ids]
+        return msgspec.msgpack.encode(_Packed(self.tree.encode(), ids, counts, pack_boxes(boxes)))
+
+    def restore(self, blob: bytes) -> None:
+        """Take over the state that `encode` packed."""
+        packed = msgspec.msgpack.decode(blob, type=_Packed)
+        self.tree = NegativeTree.decode(packed.tree)
+        boxes, _ = unpack_boxes(packed.boxes)
+        self.covered_by, start = {}, 0
+        for id, count in zip(packed.ids, packed.counts, strict=True):
+            end = start + count
+            self.covered_by[id] = Boxes(boxes.lows[start:end], boxes.highs[start:end])
+            start = end
