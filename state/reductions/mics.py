@@ -1,0 +1,616 @@
+"""MICS: covering, subsumption and merging on Hilbert ranges ([MICS09] §3 and §4).
+
+Entries come as ranges (`state.space` makes them), a neighbour gets a table of disjoint ranges, and one
+look-up per range says what a new entry changes in it:
+
+    inside a range of the table      covered (one live range holds it) or subsumed (several do): withheld
+    overlaps or touches some         merged: the grown range goes out, those it replaces are taken back
+    apart from all                   goes out as it is
+
+An entry of several ranges may be covered in part: only the rest is forwarded (§3.5 to §3.7).
+
+**Unsubscription**, which the paper only hints at, is exact. Every live range stays in a sorted multiset
+(`live_ranges.py`), so that what a withdrawn range leaves uncovered is known, and just that is cut from the
+table; what remains of a cut range is promoted (added) in the same delta that takes the old range back,
+additions first. With perfect merging the table is therefore always the union of the live entries, whatever
+came before.
+
+**Imperfect merging** joins ranges across gaps of up to `gap_cells` cells, or, with a `budget`, of the widest
+gap that keeps the extra cells within that share of the covered cells. A gap that a removal opens is cut only
+if it is wider than that. The budget's gap is chosen anew when the extra cells exceed the budget, or when the
+covered cells have doubled or halved since; in between it stays, so that one change does not move ranges
+everywhere.
+
+**Two ways to one table.** Few changes are edits of the sorted structures, flat in the size of the table; many
+are one pass over sorted arrays. Both lead to the same deltas and bytes (tested against each other).
+
+Left out here: §5's high dimensions (`mics_high_dimensions.py`) and the mapping to cells (`state.space`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from state.errors import HilcastError
+from state.reductions.interface import Decision, Delta, Geometry, Ranges
+from state.reductions.interval_table import (
+    CompiledTable,
+    Edit,
+    Integers,
+    IntervalTable,
+    Journal,
+    cells_of,
+    closed,
+    describe_ranges,
+    difference,
+    inside,
+    near,
+    pack_numbers,
+    range_id,
+    unpack_numbers,
+)
+from state.reductions.live_ranges import NOWHERE, LiveRanges
+
+FORMAT = 1
+"""First byte of `encode()`."""
+EDIT_COST = 100
+"""What one edited range costs, in units of one live range of a rebuild (25 us against about 0.25 us)."""
+SMALL = 1000
+"""Live ranges below which a rebuild is not cheaper than for so many."""
+REBUILDS_BEFORE_EDITS = 4
+"""Rebuilds in a row before the table that can be edited is made: it costs as much as a few of them."""
+
+COUNTS = (
+    "ranges_covered",
+    "ranges_subsumed",
+    "ranges_merged",
+    "ranges_apart",
+    "entries_covered_whole",
+    "entries_covered_in_part",
+    "entries_forwarded_whole",
+)
+"""What was decided about each added range and entry, by the table as it was before its update."""
+
+
+# --- parameters ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The parameters of `mics`, checked.
+
+    | name | values | means |
+    |---|---|---|
+    | `merging` | "perfect", "imperfect" | whether ranges are joined across gaps |
+    | `gap_cells` | 1 ... | imperfect: join across gaps of up to so many cells |
+    | `budget` | above 0 | imperfect: join while the extra cells are at most this share of the covered ones |
+    | `cap` | 1 ... | ranges per subscription at most: the mapping joins its smallest gaps |
+    | `mode` | "projected", "indexed" | attributes outside the grid are dropped, or checked exactly (§5) |
+    | `exact` | a name | indexed: the exact phase; "pairwise" is built in |
+    """
+
+    merging: str = "perfect"
+    gap_cells: int | None = None
+    budget: float | None = None
+    cap: int | None = None
+    mode: str = "projected"
+    exact: str = "pairwise"
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, object] | None) -> Parameters:
+        """Read parameters, or raise `bad-config` with every fault."""
+        faults = check_parameters(parameters or {})
+        if faults:
+            raise HilcastError("bad-config", "; ".join(faults))
+        return cls(**dict(parameters or {}))  # type: ignore[arg-type]
+
+    @property
+    def gap(self) -> int:
+        """The gap that every table begins with."""
+        return self.gap_cells or 0
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "merging": (lambda value: value in ("perfect", "imperfect"), "'perfect' or 'imperfect'"),
+    "gap_cells": (_is_count, "a whole number from 1"),
+    "budget": (_is_share, "a number above 0"),
+    "cap": (_is_count, "a whole number from 1"),
+    "mode": (lambda value: value in ("projected", "indexed"), "'projected' or 'indexed'"),
+    "exact": (lambda value: isinstance(value, str) and value != "", "the name of an exact phase"),
+}
+
+
+def check_parameters(parameters: Mapping[str, object]) -> list[str]:
+    """The faults of `[types.X.parameters]` for `reduction = "mics"`, in words; none is good.
+
+    >>> check_parameters({"merging": "imperfect", "gap_cells": 8})
+    []
+    >>> check_parameters({"merging": "imperfect", "kap": 3})
+    ["parameter 'kap' is unknown", "merging = 'imperfect' needs one of 'gap_cells' and 'budget'"]
+    """
+    faults = []
+    for name, value in parameters.items():
+        if name not in _KINDS:
+            faults.append(f"parameter {name!r} is unknown")
+        elif not _KINDS[name][0](value):
+            faults.append(f"parameter {name!r} is {value!r}, not {_KINDS[name][1]}")
+    given = [name for name in ("gap_cells", "budget") if name in parameters]
+    if parameters.get("merging") == "imperfect" and len(given) != 1:
+        faults.append("merging = 'imperfect' needs one of 'gap_cells' and 'budget'")
+    if parameters.get("merging", "perfect") == "perfect" and given:
+        faults.append(f"{given[0]!r} needs merging = 'imperfect'")
+    return faults
+
+
+# --- the reduction ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """The ranges of the added entries, one row each, and how many each entry has."""
+
+    starts: Integers
+    ends: Integers
+    owners: Integers
+    sizes: Integers
+
+
+class Mics:
+    """Forwards the union of the live entries as disjoint ranges, each under the id of its ends.
+
+    Implements [MICS09] §4.2. `domain` is the first and last Hilbert index of the cube.
+    Guarantee: perfect merging: exact on cells; imperfect: a superset within the gap or budget set.
+    Cost: a small update O(log n) per range, flat up to millions of ranges; a large one a sort of all of them.
+
+    >>> mics = Mics((0, 63))
+    >>> delta = mics.update({"s2": Ranges.of([(32, 35), (45, 46), (50, 55)])})  # figure 3
+    >>> list(delta.added)[0]
+    '0000000000000020-0000000000000023'
+    >>> mics.update({"s3": Ranges.of([(33, 34)])})  # inside: nothing to forward
+    Delta(added={}, removed=())
+    >>> delta = mics.update({}, ["s2"])  # promotes what s3 still asks for, then takes the rest back
+    >>> list(delta.added), len(delta.removed)
+    (['0000000000000021-0000000000000022'], 3)
+    """
+
+    check_parameters = staticmethod(check_parameters)
+    edit_cost = EDIT_COST
+
+    def __init__(
+        self, domain: tuple[int, int] | Geometry, parameters: Mapping[str, object] | None = None
+    ) -> None:
+        self.domain = _ends_of(domain)
+        self.parameters = Parameters.of(parameters)
+        self._owners: dict[str, int] = {}
+        """Live ids, and the number under which their ranges stand in `_live`."""
+        self._next = 0
+        self._counts = dict.fromkeys(COUNTS, 0)
+        self._gap = self.parameters.gap
+        self._tuned_at = 0
+        """Covered cells when the budget's gap was last chosen."""
+        self._set(LiveRanges(), Ranges.empty(), 0)
+        # An empty table is made at once.
+        self._rebuilds = REBUILDS_BEFORE_EDITS
+
+    def _set(self, live: LiveRanges, table: Ranges, covered: int) -> None:
+        """Take over a new state made aside."""
+        self._live = live
+        self._arrays: Ranges | None = table
+        """The table as arrays; None while only the editable one is up to date."""
+        self._table: IntervalTable | None = None
+        self._covered = covered
+        """Cells of the live entries' union."""
+        self._held = cells_of(table)
+        """Cells of the table: as many, or more where gaps were joined."""
+
+    # --- reading
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def table(self) -> Ranges:
+        """What is forwarded, as arrays."""
+        if self._arrays is None:
+            assert self._table is not None
+            self._arrays = self._table.ranges()
+        return self._arrays
+
+    def compiled(self) -> CompiledTable:
+        """What is forwarded, ready to look up batches of publications (Algorithm 2)."""
+        return CompiledTable(self.table())
+
+    def entries(self) -> dict[str, Ranges]:
+        """The live entries. Cost: O(n log n)."""
+        starts, ends, owners = self._live.columns()
+        order = np.argsort(owners, kind="stable")
+        starts, ends, owners = starts[order], ends[order], owners[order]
+        result = {}
+        for id, owner in self._owners.items():
+            left, right = np.searchsorted(owners, owner), np.searchsorted(owners, owner, side="right")
+            result[id] = Ranges(starts[left:right], ends[left:right])
+        return result
+
+    def forwarded(self) -> dict[str, Geometry]:
+        """Everything the neighbour holds: one range per id."""
+        return _by_id(self.table())
+
+    @property
+    def excess(self) -> int:
+        """Cells that are forwarded and that nobody asked for: the price of imperfect merging."""
+        return self._held - self._covered
+
+    def stats(self) -> dict[str, int | float]:
+        """Figures for people; ranges rather than entries are what is forwarded and withheld."""
+        forwarded = len(self._arrays) if self._arrays is not None else len(self._table or ())
+        ranges = len(self._live)
+        return {
+            "entries": len(self._owners),
+            "forwarded": forwarded,
+            "withheld": ranges - forwarded,
+            "bytes": 24 * ranges + 16 * forwarded + sum(map(len, self._owners)),
+            "ranges": ranges,
+            "cells_covered": self._covered,
+            "cells_excess": self.excess,
+            "gap_cells": self._gap,
+            **self._counts,
+        }
+
+    def describe(self, limit: int = 10) -> str:
+        """The state in words, for people."""
+        stats = self.stats()
+        lines = [f"{stats['entries']} entries of {stats['ranges']} ranges, {self._covered} cells covered"]
+        merging = f"{self.parameters.merging} merging"
+        lines.append(f"{merging}, gaps up to {self._gap} cells joined, {self.excess} cells extra")
+        lines += [f"  {name.replace('_', ' ')}: {count}" for name, count in self._counts.items()]
+        return "\n".join([*lines, "forwarded: " + describe_ranges(self.table(), limit)])
+
+    def decide(self, entry: Geometry) -> Decision:
+        """Say which part of an entry the table already holds.
+
+        `by` names the forwarded ranges that hold some of it; the witness is its first cell that none holds.
+        """
+        assert isinstance(entry, Ranges)
+        table = self.table()
+        held = inside(table, entry.starts, entry.ends)
+        at = np.unique(np.searchsorted(table.starts, entry.starts[held], side="right") - 1)
+        by = tuple(
+            range_id(s, e) for s, e in zip(table.starts[at].tolist(), table.ends[at].tolist(), strict=True)
+        )
+        one = int(self._held_by_one(entry.starts, entry.ends).sum())
+        several = int(held.sum()) - one
+        reason = (
+            f"{one + several} of {len(entry)} ranges covered: {one} by one live range, {several} by several"
+        )
+        if held.all():
+            return Decision(True, by, reason)
+        return Decision(False, by, reason, (self._first_outside(entry, int(np.argmin(held))),))
+
+    def _first_outside(self, entry: Ranges, row: int) -> int:
+        """The first cell of a range that the table does not hold."""
+        start, table = int(entry.starts[row]), self.table()
+        at = int(np.searchsorted(table.starts, start, side="right")) - 1
+        return start if at < 0 or table.ends[at] < start else int(table.ends[at]) + 1
+
+    def _held_by_one(self, starts: Integers, ends: Integers) -> NDArray[np.bool_]:
+        """Tell for each range whether a single live range contains it (covering; the rest is subsumption)."""
+        live_starts, live_ends, _ = self._live.columns()
+        if len(live_starts) == 0:
+            return np.zeros(len(starts), bool)
+        at = np.searchsorted(live_starts, starts, side="right") - 1
+        return (at >= 0) & (np.maximum.accumulate(live_ends)[at] >= ends)
+
+    # --- changing
+
+    def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
+        """Add, replace and remove entries in one step: Algorithm 1 for each range, and its undoing.
+
+        Guarantee: additions come before the removals that they make possible, so that no cell of a standing
+        entry is uncovered in between.
+        """
+        gone = [id for id in dict.fromkeys(removed) if id in self._owners and id not in added]
+        gone += [id for id in added if id in self._owners]
+        if not added and not gone:
+            return Delta()
+        old = [self._owners.pop(id) for id in gone]
+        news = self._take_in(added)
+        changes = len(news.starts) + len(gone) * (
+            1 + len(self._live) // max(1, len(self._owners) + len(gone))
+        )
+        edit = self._edit(news, old) if self._edits(changes) else self._rebuild(news, old)
+        return Delta(_by_id(Ranges.of(edit.added)), tuple(range_id(*ends) for ends in edit.removed))
+
+    def _take_in(self, added: Mapping[str, Geometry]) -> _News:
+        """Number the added entries, and put their ranges side by side."""
+        entries = list(added.values())
+        assert all(isinstance(entry, Ranges) for entry in entries)
+        sizes = np.array([len(entry) for entry in entries], np.int64)
+        owners = np.repeat(np.arange(self._next, self._next + len(entries)), sizes)
+        for id in added:
+            assert "\x00" not in id, "ids are packed with zero bytes between them"
+            self._owners[id] = self._next
+            self._next += 1
+        empty = [np.empty(0, np.int64)]
+        starts = np.concatenate([entry.starts for entry in entries] or empty)  # type: ignore[union-attr]
+        ends = np.concatenate([entry.ends for entry in entries] or empty)  # type: ignore[union-attr]
+        first, last = self.domain
+        assert len(starts) == 0 or (starts.min() >= first and ends.max() <= last), "a range leaves the domain"
+        return _News(starts, ends, owners, sizes)
+
+    def _edits(self, changes: int) -> bool:
+        """Whether to edit range by range rather than to rebuild; if so, makes the table that can be."""
+        if changes * self.edit_cost > len(self._live) + SMALL:
+            return False
+        if self._table is None:
+            self._rebuilds += 1
+            if self._rebuilds <= REBUILDS_BEFORE_EDITS and self.edit_cost:
+                return False
+            self._table = IntervalTable(self.table(), self._gap)
+        return True
+
+    def _edit(self, news: _News, old: list[int]) -> Edit:
+        """Change range by range."""
+        table, journal = self._table, Journal()
+        assert table is not None
+        self._arrays, self._rebuilds = None, 0
+        rows = list(zip(news.starts.tolist(), news.ends.tolist(), news.owners.tolist(), strict=True))
+        held = [table.find(start, end) is not None for start, end, _ in rows]
+        one = [self._live.furthest(start) >= end for start, end, _ in rows]
+        close = [not h and table.touches(start, end) for (start, end, _), h in zip(rows, held, strict=True)]
+        self._count(news, np.array(held, bool), np.array(one, bool), np.array(close, bool))
+        for (start, end, owner), is_held in zip(rows, held, strict=True):
+            if self._gap:
+                self._covered += cells_of(self._live.uncovered(start, end))
+            self._live.insert(start, end, owner)
+            if not is_held:
+                self._note(journal, table.insert(start, end))
+        for owner in old:
+            taken = self._live.extract(owner)
+            for start, end in zip(taken.starts.tolist(), taken.ends.tolist(), strict=True):
+                self._uncover(table, journal, start, end)
+        if not self._gap:
+            self._covered = self._held
+        self._tune(journal)
+        return journal.net()
+
+    def _note(self, journal: Journal, edit: Edit) -> None:
+        journal.note(edit)
+        self._held += sum(end - start + 1 for start, end in edit.added)
+        self._held -= sum(end - start + 1 for start, end in edit.removed)
+
+    def _uncover(self, table: IntervalTable, journal: Journal, start: int, end: int) -> None:
+        """Cut from the table what a range that was taken out leaves uncovered."""
+        pieces = self._live.uncovered(start, end)
+        for first, last in zip(pieces.starts.tolist(), pieces.ends.tolist(), strict=True):
+            if not self._gap:
+                self._note(journal, table.cut(first, last))
+                continue
+            self._covered -= last - first + 1
+            # The piece grows by the gaps beside it; the whole is cut unless narrow enough to stay joined.
+            before, following = self._live.furthest(first), self._live.next_start(last)
+            if before == NOWHERE or following is None or following - before - 1 > self._gap:
+                left = self.domain[0] if before == NOWHERE else before + 1
+                right = self.domain[1] if following is None else following - 1
+                self._note(journal, table.cut(left, right))
+
+    def _rebuild(self, news: _News, old: list[int]) -> Edit:
+        """Change everything at once, from the live ranges."""
+        before = self.table()
+        held = inside(before, news.starts, news.ends)
+        close = near(before, news.starts, news.ends, self._gap) & ~held
+        self._count(news, held, self._held_by_one(news.starts, news.ends), close)
+        starts, ends, owners = self._live.columns()
+        if old:
+            keep = ~np.isin(owners, old)
+            starts, ends, owners = starts[keep], ends[keep], owners[keep]
+        starts = np.concatenate([starts, news.starts])
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], np.concatenate([ends, news.ends])[order]
+        owners = np.concatenate([owners, news.owners])[order]
+        union = closed(starts, ends)
+        table = closed(union.starts, union.ends, self._gap) if self._gap else union
+        self._set(LiveRanges.of(starts, ends, owners), table, cells_of(union))
+        journal = Journal()
+        journal.note(_edit_between(before, table))
+        self._tune(journal)
+        return journal.net()
+
+    def _count(
+        self, news: _News, held: NDArray[np.bool_], one: NDArray[np.bool_], close: NDArray[np.bool_]
+    ) -> None:
+        covered = int((held & one).sum())
+        merged, total = int(close.sum()), len(held)
+        self._counts["ranges_covered"] += covered
+        self._counts["ranges_subsumed"] += int(held.sum()) - covered
+        self._counts["ranges_merged"] += merged
+        self._counts["ranges_apart"] += total - int(held.sum()) - merged
+        sums = np.concatenate([[0], np.cumsum(held)])
+        ends = np.cumsum(news.sizes)
+        inside_each = sums[ends] - sums[ends - news.sizes]
+        whole = (inside_each == news.sizes) & (news.sizes > 0)
+        part = (inside_each > 0) & ~whole
+        self._counts["entries_covered_whole"] += int(whole.sum())
+        self._counts["entries_covered_in_part"] += int(part.sum())
+        self._counts["entries_forwarded_whole"] += int((inside_each[news.sizes > 0] == 0).sum())
+
+    def _tune(self, journal: Journal) -> None:
+        """Choose the budget's gap anew where it is due, and bring the table to it."""
+        budget = self.parameters.budget
+        if budget is None:
+            return
+        too_much = self.excess > int(budget * self._covered)
+        drifted = not self._tuned_at / 2 <= self._covered <= 2 * self._tuned_at
+        if not too_much and not (drifted and journal.net()):
+            return
+        starts, ends, _ = self._live.columns()
+        union = closed(starts, ends)
+        self._gap = widest_gap_within(union, int(budget * self._covered))
+        self._tuned_at = self._covered
+        before = self.table()
+        table = closed(union.starts, union.ends, self._gap)
+        journal.note(_edit_between(before, table))
+        self._set(self._live, table, self._covered)
+
+    # --- state
+
+    def encode(self) -> bytes:
+        """Pack the state: format, gap, counts, ids in order, then starts, lengths and owners as columns.
+
+        The table is not packed: it is the union of what is. Guarantee: a function of the live entries, the
+        gap in force and the counts, not of the way there. Cost: about 4 bytes a range, beside the ids.
+        """
+        ids = sorted(self._owners)
+        numbers = np.array([self._owners[id] for id in ids], np.int64)
+        by_number = np.argsort(numbers)
+        starts, ends, owners = self._live.columns()
+        ranks = by_number[np.searchsorted(numbers[by_number], owners)] if ids else owners
+        ends, ranks = _ties_in_order(starts, ends, ranks)
+        names = "\x00".join(ids).encode()
+        gap, tuned_at = self._gap, min(self._tuned_at, 2**63 - 1)
+        head = [gap, tuned_at, *self._counts.values(), len(ids), len(names), len(starts)]
+        steps = np.diff(starts, prepend=0)
+        return (
+            bytes([FORMAT])
+            + pack_numbers(head)
+            + names
+            + b"".join(map(pack_numbers, (steps, ends - starts, ranks)))
+        )
+
+    @classmethod
+    def decode(
+        cls, blob: bytes, domain: tuple[int, int] | Geometry, parameters: Mapping[str, object] | None = None
+    ) -> Mics:
+        """The reduction that `encode` packed. Cost: O(n)."""
+        if not blob or blob[0] != FORMAT:
+            raise HilcastError(
+                "bad-value", f"mics state of format {blob[:1].hex() or 'none'}, this reads {FORMAT}"
+            )
+        self = cls(domain, parameters)
+        head, at = unpack_numbers(blob, 2 + len(COUNTS) + 3, 1)
+        self._gap, self._tuned_at, *counts, n_ids, n_names, n = head.tolist()
+        self._counts = dict(zip(COUNTS, counts, strict=True))
+        names = blob[at : at + n_names].decode()
+        ids = names.split("\x00") if n_ids else []
+        steps, at = unpack_numbers(blob, n, at + n_names)
+        lengths, at = unpack_numbers(blob, n, at)
+        owners, at = unpack_numbers(blob, n, at)
+        if len(ids) != n_ids or at != len(blob):
+            raise HilcastError("bad-value", f"mics state of {len(blob)} bytes does not add up")
+        self._owners = {id: number for number, id in enumerate(ids)}
+        self._next = n_ids
+        starts = np.cumsum(steps)
+        ends = starts + lengths
+        union = closed(starts, ends)
+        table = closed(union.starts, union.ends, self._gap) if self._gap else union
+        self._set(LiveRanges.of(starts, ends, owners), table, cells_of(union))
+        self._rebuilds = 0
+        return self
+
+    def check(self) -> None:
+        """Assert: the table is the union of the live entries, joined across gaps, within the budget."""
+        self._live.check()
+        if self._table is not None:
+            self._table.check()
+            assert self._table.gap == self._gap
+            assert self._arrays is None or self._table.ranges() == self._arrays
+        starts, ends, owners = self._live.columns()
+        assert set(owners.tolist()) <= set(self._owners.values())
+        union, table = closed(starts, ends), self.table()
+        assert closed(starts, ends, self._gap) == table
+        assert self._covered == cells_of(union)
+        assert self._held == cells_of(table)
+        assert len(table) == 0 or (self.domain[0] <= table.starts[0] and table.ends[-1] <= self.domain[1])
+        if self.parameters.budget is not None:
+            assert self.excess <= int(self.parameters.budget * self._covered)
+        elif self.parameters.gap_cells is None:
+            assert self.excess == 0
+        for ranges in self.entries().values():
+            assert (ranges.starts[1:] > ranges.ends[:-1]).all()
+
+
+def rebuilt(
+    old: Mics, domain: tuple[int, int] | Geometry, entries: Mapping[str, Ranges]
+) -> tuple[Mics, Delta]:
+    """Build the table anew on another grid ([MICS09] §6.1, §6.3); return it, and the step that swaps it in.
+
+    `entries` are the live entries of `old`, mapped to the new grid; the old table goes on until the swap. Ids
+    of both grids look alike and mean different cells, so the step sends every new range and removes every old
+    one without a namesake. Guarantee: an entry that is not among `entries` is an error, never a loss.
+    """
+    missing = sorted(set(old._owners) - set(entries))
+    if missing:
+        raise HilcastError(
+            "stale-grid", f"{len(missing)} live entries not on the new grid, first {missing[0]!r}"
+        )
+    new = Mics(domain)
+    new.parameters, new._gap = old.parameters, old.parameters.gap
+    new.update(entries)
+    new._counts = dict(old._counts)
+    forwarded = new.forwarded()
+    return new, Delta(forwarded, tuple(id for id in old.forwarded() if id not in forwarded))
+
+
+def widest_gap_within(union: Ranges, cells: int) -> int:
+    """The widest gap so that all gaps up to it hold at most `cells` cells together; 0 if there is none.
+
+    >>> widest_gap_within(Ranges.of([(0, 1), (3, 4), (6, 7), (20, 29)]), 5)
+    1
+    """
+    gaps, numbers = np.unique(union.starts[1:] - union.ends[:-1] - 1, return_counts=True)
+    fits = np.cumsum(gaps.astype(np.uint64) * numbers.astype(np.uint64)) <= np.uint64(cells)
+    return int(gaps[fits][-1]) if fits.any() else 0
+
+
+def _ends_of(domain: tuple[int, int] | Geometry) -> tuple[int, int]:
+    if isinstance(domain, tuple):
+        first, last = domain
+    else:
+        assert isinstance(domain, Ranges)
+        assert len(domain) == 1, "a cube is one range"
+        first, last = int(domain.starts[0]), int(domain.ends[0])
+    assert 0 <= first <= last < 2**63, f"no domain of Hilbert indices: {first}, {last}"
+    return first, last
+
+
+def _by_id(ranges: Ranges) -> dict[str, Geometry]:
+    pairs = zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True)
+    return {
+        range_id(start, end): Ranges(ranges.starts[i : i + 1], ranges.ends[i : i + 1])
+        for i, (start, end) in enumerate(pairs)
+    }
+
+
+def _edit_between(before: Ranges, after: Ranges) -> Edit:
+    added, removed = difference(before, after)
+    return Edit(
+        tuple(zip(added.starts.tolist(), added.ends.tolist(), strict=True)),
+        tuple(zip(removed.starts.tolist(), removed.ends.tolist(), strict=True)),
+    )
+
+
+def _ties_in_order(starts: Integers, ends: Integers, ranks: Integers) -> tuple[Integers, Integers]:
+    """Sort what starts together by end and rank, so that equal states have equal bytes."""
+    same = starts[1:] == starts[:-1]
+    tied = (
+        np.flatnonzero(np.append(same, False) | np.append(False, same))
+        if len(starts)
+        else np.empty(0, np.int64)
+    )
+    if len(tied) == 0:
+        return ends, ranks
+    order = tied[np.lexsort((ranks[tied], ends[tied], starts[tied]))]
+    ends, ranks = ends.copy(), ranks.copy()
+    ends[tied], ranks[tied] = ends[order], ranks[order]
+    return ends, ranks
