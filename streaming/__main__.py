@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
             return 0
         from streaming.job import Job  # Spark is loaded only where it is needed
 
-        Job(config).run()
+        Job(config, arguments[-1]).run()
     except HilcastError as error:
         print(f"hilcast: {error}", file=sys.stderr)
         return 1

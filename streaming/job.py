@@ -50,8 +50,9 @@ def say(line: str) -> None:
 class Job:
     """One life of the streaming job; `run` returns when it was told to stop."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, path: str) -> None:
         self.config = config
+        self.path = path
         self.stopping = threading.Event()
         self.checkpoint = Checkpoint(config.deployment.checkpoint)
         self.topics = TopicKeeper(config)
@@ -59,7 +60,6 @@ class Job:
         self.producer = Producer(
             {**librdkafka(config), "enable.idempotence": "true", "linger.ms": "5", "message.max.bytes": "1100000"}
         )
-        self.registry = RegistryReader(config)
         self.timers = Timers(config, self._send)
         self.offsets = Offsets(config)
         self.queries: dict[str, StreamingQuery] = {}
@@ -75,10 +75,11 @@ class Job:
         created = self.topics.ensure_needed()
         if created:
             say(f"created {len(created)} topics")
+        self.registry = RegistryReader(self.config)
         generation = self._begin()
         boot = Boot(self.config, generation.number)
         say("starting Spark")
-        spark = session(self.config)
+        spark = session(self.config, self.path)
         self.checkpoint.record(_jvm_pid(spark))
         listener = ProgressListener(self.config, generation.number)
         spark.streams.addListener(listener)

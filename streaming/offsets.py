@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from state.client_settings import librdkafka
 from state.config import Config
+from streaming.patience import retried
 from streaming.progress import Committer
 
 EARLIEST = -2
@@ -23,7 +24,7 @@ class Offsets:
         self._consumer = Consumer({**librdkafka(config), "group.id": f"{config.deployment.prefix}.offsets"})
 
     def partitions(self, topic: str) -> list[TopicPartition]:
-        found = self._consumer.list_topics(topic, timeout=30.0).topics[topic].partitions
+        found = retried(lambda: self._consumer.list_topics(topic, timeout=10.0)).topics[topic].partitions
         return [TopicPartition(topic, number) for number in sorted(found)]
 
     def ends(self, topic: str) -> dict[str, int]:
@@ -31,7 +32,7 @@ class Offsets:
         return {str(p.partition): int(self._watermarks(p)[1]) for p in self.partitions(topic)}
 
     def _watermarks(self, partition: TopicPartition) -> tuple[int, int]:
-        low, high = self._consumer.get_watermark_offsets(partition, timeout=30.0)
+        low, high = retried(lambda: self._consumer.get_watermark_offsets(partition, timeout=10.0))
         return int(low), int(high)
 
     def begin(self) -> dict[str, dict[str, int]]:

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from state.client_settings import librdkafka
 from state.config import Config
+from streaming.patience import retried
 
 METADATA_MAX = 4000
 
@@ -42,10 +43,10 @@ class Committer:
             if int(offset) >= 0
         ]
         if partitions:
-            self._consumer.commit(offsets=partitions, asynchronous=False)
+            retried(lambda: self._consumer.commit(offsets=partitions, asynchronous=False))
 
     def committed(self, partitions: list[TopicPartition]) -> dict[tuple[str, int], int]:
-        found = self._consumer.committed(partitions, timeout=30.0) if partitions else []
+        found = retried(lambda: self._consumer.committed(partitions, timeout=10.0)) if partitions else []
         return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
     def close(self) -> None:

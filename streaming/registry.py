@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from state.broker.home import Fact, decode_fact
 from state.client_settings import librdkafka
 from state.config import Config
+from streaming.patience import retried
 
 FactKey = tuple[str, str, str, str]
 """Kind (`subscription` or `advertisement`), broker, type, id."""
@@ -36,7 +37,7 @@ class RegistryReader:
 
     def catch_up(self, progress: Callable[[int, int], None] = lambda done, total: None) -> list[FactKey]:
         """Read to the present end; return the keys that changed."""
-        _, end = self._consumer.get_watermark_offsets(self._partition, timeout=30.0)
+        _, end = retried(lambda: self._consumer.get_watermark_offsets(self._partition, timeout=10.0))
         changed: dict[FactKey, None] = {}
         while self._position() < end:
             for key, value in self._poll():
@@ -47,8 +48,7 @@ class RegistryReader:
         return list(changed)
 
     def _position(self) -> int:
-        offset = self._consumer.position([self._partition])[0].offset
-        return max(0, int(offset))
+        return max(0, int(self._consumer.position([self._partition])[0].offset))
 
     def _poll(self) -> Iterator[tuple[bytes, bytes | None]]:
         for message in self._consumer.consume(10_000, timeout=0.5):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -37,6 +36,8 @@ SPARK = {
     "spark.scheduler.mode": "FAIR",
     # caches of the index live in the Python workers
     "spark.python.worker.reuse": "true",
+    # workers are forked from a process that has imported everything and compiled the kernels
+    "spark.python.daemon.module": "streaming.daemon",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.metricsEnabled": "false",
@@ -82,11 +83,11 @@ def sink_options(config: Config) -> dict[str, str]:
     return SINK | {f"kafka.{name}": value for name, value in java(config).items()}
 
 
-def session(config: Config) -> SparkSession:
-    """The Spark session of one deployment."""
+def session(config: Config, path: str) -> SparkSession:
+    """The Spark session of one deployment, whose configuration file is at `path`."""
+    os.environ["HILCAST_WARM"] = path
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers must have the same packages
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(config.deployment.checkpoint).parent / "numba"))
     builder = SparkSession.builder.appName(f"hilcast {config.deployment.name}").master(config.settings.master)
     settings = {name: value.format(shuffle_partitions=config.settings.shuffle_partitions) for name, value in SPARK.items()}
     jars = os.environ.get("HILCAST_SPARK_JARS")

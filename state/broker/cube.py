@@ -201,7 +201,8 @@ class Cube:
 
     def _domain(self) -> Geometry:
         if self.ranges:
-            first, last = self.grid.cube_range(self.key.number) if not self.key.is_wide else self.grid.full_range
+            whole = (0, 2**self.grid.index_bits - 1)
+            first, last = whole if self.key.is_wide else self.grid.cube_range(self.key.number)
             return Ranges(np.array([first], np.int64), np.array([last], np.int64))
         if self.key.is_wide:
             return Boxes.everything(self.type.d)

@@ -32,6 +32,7 @@ from state.messages import (
     receipt,
 )
 from state.space.boxes import Boxes
+from state.space.mapping import read_subscription_mapping
 
 
 FORMAT = 1
@@ -246,7 +247,7 @@ class Home:
         tree = read_filter(filter_value, self.type)
         shape = geometry(tree, self.type)
         if ranges is not None:
-            raise HilcastError("stale-grid", "x")
+            read_subscription_mapping(ranges, self.grid)
         residual = None if shape.exact else to_text(tree)
         touched = [int(c) for c in self.grid.cubes_of(shape.boxes)]
         if slot.startswith("a/"):

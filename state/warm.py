@@ -1,0 +1,43 @@
+"""Run every compiled kernel once on a little data, so that the first real batch does not pay for it.
+
+Spark forks its Python workers from one daemon: what is warm there is warm in every worker (`streaming/daemon.py`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from state.broker.index import CompiledPart, Junction
+from state.broker.protocol import LocalEntry, pack
+from state.config import Config
+from state.filters.geometry import geometry
+from state.filters.grammar import parse
+from state.reductions import create, forwards_ranges, restore
+from state.reductions.interface import Geometry, Ranges
+from state.space.boxes import Boxes
+from state.space.decode import decode
+from state.space.grid import Grid
+
+
+def warm(config: Config) -> None:
+    """Put one subscription and one event of each type through everything that is compiled."""
+    for event_type in config.types.values():
+        grid = Grid.of(event_type)
+        name = event_type.attributes[0].name
+        boxes = geometry(parse(f'"{name}" IS NULL OR EXISTS "{name}"', event_type), event_type).boxes
+        grid.cubes_of(boxes)
+        domain: Geometry = Boxes.everything(event_type.d)
+        entry: Geometry = boxes
+        if forwards_ranges(event_type):
+            whole = Ranges(np.array([0]), np.array([2**grid.index_bits - 1]))
+            domain, entry = whole, grid.ranges(boxes)
+        reduction = create(event_type, domain)
+        reduction.update({"a": entry, "b": entry})
+        reduction.update({}, ["a"])
+        restore(event_type, domain, reduction.encode())
+        local = [LocalEntry("s", "c", "t", None, pack(boxes))]
+        part = CompiledPart.of(event_type.d, local, {"n": [entry]}, [])
+        junction = Junction.join(event_type, grid, [part])
+        batch = decode(event_type, [b'{"a": 1}', b'{"b": "x"}'] * 8)
+        junction.interested(batch.ranks)
+        junction.wanted("n", batch.ranks, lambda: grid.index(batch.ranks))  # noqa: B023 called at once

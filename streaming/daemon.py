@@ -1,0 +1,21 @@
+"""The process that Spark forks its Python workers from, with everything imported and every kernel compiled."""
+
+from __future__ import annotations
+
+import os
+
+from pyspark.daemon import manager
+
+import streaming.control
+import streaming.route  # noqa: F401 imported here so that every worker has it
+from state.config import load
+from state.warm import warm
+
+CONFIG_VARIABLE = "HILCAST_WARM"
+
+
+if __name__ == "__main__":
+    path = os.environ.get(CONFIG_VARIABLE)
+    if path:
+        warm(load(path))
+    manager()

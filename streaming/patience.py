@@ -1,0 +1,23 @@
+"""Calls to Kafka that may fail for a moment: a leader that has just been chosen, a coordinator that is loading."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from confluent_kafka import KafkaException
+
+T = TypeVar("T")
+
+
+def retried(call: Callable[[], T], timeout_s: float = 30.0) -> T:
+    """Repeat `call` until it succeeds; its last `KafkaException` is raised once `timeout_s` have passed."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return call()
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
