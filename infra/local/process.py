@@ -70,6 +70,8 @@ class Process:
             known = Running(**json.loads(text))
         except (ValueError, TypeError):
             known = None  # half-written, or not written by us: it names nobody
+        if self._child is not None:
+            self._child.poll()  # a child that ended stays a zombie until it is asked
         if known is None or born(known.pid) != known.born:
             self.pid_file.unlink(missing_ok=True)
             return None
@@ -146,8 +148,8 @@ class Process:
     def _gone(self, known: Running, wait_s: float) -> bool:
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
-            if self._child is not None and self._child.pid == known.pid:
-                self._child.poll()  # a child stays a zombie until it is asked
+            if self._child is not None:
+                self._child.poll()
             if born(known.pid) != known.born:
                 return True
             time.sleep(_POLL_S)

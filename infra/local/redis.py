@@ -24,7 +24,7 @@ from infra.local import ports
 from infra.local.process import Process
 from state.errors import HilcastError
 
-_START_S = 20.0
+_START_S = 60.0
 _STOP_S = 10.0
 _MIN = ".".join(map(str, versions.REDIS_MIN))
 _ADVICE = (
