@@ -64,9 +64,8 @@ def uniform_starts(attribute: Attribute, k: int) -> Ranks:
         low_rank, high_rank = _rank_span(attribute)
         count = high_rank - low_rank + 1
         starts = [low_rank + ((c * count) >> k) for c in range(1, 2**k)]
-        if starts and starts[0] == low_rank:
-            starts = [ABSENT if start == low_rank else start for start in starts]
-    return np.array([ABSENT, *starts], np.int64)
+    lowest = grid_span(attribute)[0]
+    return np.array([ABSENT, *(ABSENT if start <= lowest else start for start in starts)], np.int64)
 
 
 def quantile_starts(values: Ranks, k: int) -> Ranks:

@@ -455,7 +455,7 @@ def _touched(
         for b in range(len(lows)):
             meets = True
             for i in columns:
-                if lows[b, i] > cube_highs[cube, i] or highs[b, i] < cube_lows[cube, i]:
+                if max(lows[b, i], cube_lows[cube, i]) > min(highs[b, i], cube_highs[cube, i]):
                     meets = False
                     break
             if meets:

@@ -225,7 +225,7 @@ def capped(ranges: Ranges, cap: int) -> Ranges:
 
 @njit
 def expected_total(lows: Integers, highs: Integers, k: int) -> float:
-    """Return the sum of `expected_ranges` over boxes: faces inside the grid / 2d, 1/2 per end of the curve."""
+    """Sum `expected_ranges` over boxes: faces inside the grid / 2d, and 1/2 per end of the curve in a box."""
     n, d = lows.shape
     top = (1 << k) - 1
     total = 0.0
