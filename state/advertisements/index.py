@@ -120,12 +120,12 @@ class FilterIndex:
         [BADV06] §6.2, the scenarios All and First. Groups without an overlap are left out.
         """
         hits = {name: np.zeros(group.rows.size, bool) for name, group in self.groups.items()}
-        stored = self._stored()
+        stored = self.stored()
         for asked in self._asked(filter):
             memo = self._memo_for(filter, asked)
             for name, group in self.groups.items():
                 if not (first and hits[name].any()):
-                    trees = self._trees(group)
+                    trees = self.trees(group)
                     self.evaluated += overlapping(trees, stored, asked[0], memo, hits[name], first)
         found = {name: self.groups[name].ids[np.flatnonzero(hit)].tolist() for name, hit in hits.items()}
         return {name: ids for name, ids in found.items() if ids}
@@ -133,12 +133,12 @@ class FilterIndex:
     def candidates(self, filter: Normal) -> list[int]:
         """For each conjunction of `filter` how many stored filters are candidates, [BADV06] §4.3."""
         result: list[int] = []
-        stored = self._stored()
+        stored = self.stored()
         for asked in self._asked(filter):
             memo = self._memo_for(filter, asked)
             counts = np.zeros(int(asked[0].full).bit_length(), np.int64)
             for group in self.groups.values():
-                candidates(self._trees(group), self.shapes.minimum, stored, asked[0], memo, counts)
+                candidates(self.trees(group), self.shapes.minimum, stored, asked[0], memo, counts)
             result += counts.tolist()
         return result
 
@@ -191,11 +191,13 @@ class FilterIndex:
         assert sum(len(group.rows) for group in self.groups.values()) == len(self._place)
         assert {id for id, filter in self._filters.items() if not filter.never} == set(self._place)
 
-    def _stored(self) -> Stored:
+    def stored(self) -> Stored:
+        """The predicates as the kernels see them."""
         table, rows = self.predicates, self.predicates.rows
         return Stored(table.dimension, rows.start, rows.count, rows.columns[0], rows.columns[1])
 
-    def _trees(self, group: Group) -> Trees:
+    def trees(self, group: Group) -> Trees:
+        """The trees of a group as the kernels see them."""
         rows, programs = group.rows, self.shapes.rows
         start, count = rows.start[: rows.size], rows.count[: rows.size]
         return Trees(start, count, rows.columns[0], programs.start, programs.count, *programs.columns)

@@ -93,9 +93,12 @@ class Normal:
         """No event satisfies the filter."""
         return not self.shape.conjunctions
 
-    def conjunctions(self) -> list[tuple[Leaf, ...]]:
+    def conjunctions(self) -> list[Normal]:
         """The filter as the list of its conjunctions: what a conjunctive system would register instead."""
-        return [tuple(self.leaves[i] for i in numbers) for numbers in self.shape.conjunctions]
+        return [
+            Normal(shape(("&", *[0] * len(numbers))), tuple(self.leaves[i] for i in numbers))
+            for numbers in self.shape.conjunctions
+        ]
 
 
 @lru_cache(maxsize=4096)

@@ -94,7 +94,8 @@ class OverlapIndex:
 def overlap(one: Normal, other: Normal) -> bool:
     """Tell whether two filters in normal form overlap.
 
-    [BADV06] §4.3: evaluates one of them for all conjunctions of the other at once. Cost: O(leaves of one * leaves of other).
+    [BADV06] §4.3: evaluates one of them for all conjunctions of the other at once.
+    Cost: O(leaves of one * leaves of other).
     """
     if len(one.shape.conjunctions) < len(other.shape.conjunctions):
         one, other = other, one  # symmetric; the one with fewer conjunctions makes the shorter words

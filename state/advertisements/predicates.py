@@ -115,9 +115,7 @@ class PredicateTable(Pool[Leaf]):
         super().__init__(np.int64, np.int64)
         self.event_type = event_type
         self.dimension = np.zeros(0, np.int32)
-        self.orders = {
-            i: TextOrder() for i, attribute in enumerate(event_type.attributes) if attribute.kind == "text"
-        }
+        self.orders = {i: TextOrder() for i, attribute in enumerate(event_type.attributes) if attribute.kind == "text"}
         self.of_dimension: list[dict[int, None]] = [{} for _ in event_type.attributes]
         self._points: dict[int, dict[int, None]] = {i: {} for i in self.orders}
         self._patterned: dict[int, dict[int, None]] = {i: {} for i in self.orders}

@@ -111,9 +111,8 @@ class Asked(NamedTuple):
 
 
 class Trees(NamedTuple):
-    """Stored trees: tree i has the leaves start[i] .. start[i] + length[i] (length -1: there is no tree i); the
-    last of these numbers is its shape, with the program op_start[shape] .. op_start[shape] + op_length[shape].
-    """
+    """Stored trees: tree i has the leaves start[i] .. start[i] + length[i] (length -1: there is no tree i);
+    the last of these numbers is its shape s, whose program is op_start[s] .. op_start[s] + op_length[s]."""
 
     start: NDArray[np.int64]
     length: NDArray[np.int32]
@@ -127,10 +126,7 @@ class Trees(NamedTuple):
 
 @njit
 def word_of(number: int, memo: NDArray[np.int64], stored: Stored, asked: Asked) -> int:
-    """The conjunctions that do not violate a stored predicate, computed once per question."""
-    word = memo[number]
-    if word != UNKNOWN:
-        return word
+    """Compute the conjunctions that do not violate a stored predicate, and keep it in the memo."""
     word = asked.full
     d = stored.dimension[number]
     for j in range(asked.begin[d], asked.begin[d + 1]):
@@ -164,27 +160,27 @@ def overlapping(
 
     Return the number of trees that were evaluated. Cost: one look at each leaf that is reached.
     """
+    start, length, leaves, op_start, op_length, ops, reads, skips = trees
     stack = np.empty(DEPTH_MAX, np.int64)
     evaluated = 0
-    for tree in range(len(trees.start)):
-        count = trees.length[tree]
-        if count < 0 or hits[tree]:
+    for tree in range(len(start)):
+        if length[tree] < 0 or hits[tree]:
             continue
         evaluated += 1
-        leaf = trees.start[tree]
-        shape = trees.leaves[leaf + count - 1]
-        origin = trees.op_start[shape]
-        step, end = origin, origin + trees.op_length[shape]
+        leaf = start[tree]
+        shape = leaves[leaf + length[tree] - 1]
+        origin = op_start[shape]
+        step, end = origin, origin + op_length[shape]
         alive = asked.full
         depth = 0
         while step < end:
-            op = trees.ops[step]
-            if op == AND_LEAF:
-                alive &= word_of(trees.leaves[leaf + trees.reads[step]], memo, stored, asked)
-                step = step + 1 if alive else origin + trees.skips[step]
-                continue
-            if op == OR_LEAF:
-                alive |= word_of(trees.leaves[leaf + trees.reads[step]], memo, stored, asked)
+            op = ops[step]
+            if op <= OR_LEAF:
+                number = leaves[leaf + reads[step]]
+                word = memo[number]
+                if word == UNKNOWN:
+                    word = word_of(number, memo, stored, asked)
+                alive = alive & word if op == AND_LEAF else alive | word
             elif op == OPEN_OR:
                 stack[depth] = alive
                 depth += 1
@@ -192,8 +188,6 @@ def overlapping(
             elif op == CLOSE_OR:
                 depth -= 1
                 alive &= stack[depth]
-                step = step + 1 if alive else origin + trees.skips[step]
-                continue
             elif op == OPEN_AND:
                 stack[depth] = alive
                 alive = stack[depth - 1] & ~alive
@@ -201,7 +195,7 @@ def overlapping(
             else:
                 depth -= 1
                 alive |= stack[depth]
-            step += 1
+            step = origin + skips[step] if alive == 0 and skips[step] else step + 1
         if alive:
             hits[tree] = True
             if first:
@@ -222,15 +216,18 @@ def candidates(
 
     [BADV06] §4.3; a predicate that occurs twice in a tree is counted twice.
     """
-    for tree in range(len(trees.start)):
-        count = trees.length[tree]
-        if count < 0:
+    start, length, leaves = trees.start, trees.length, trees.leaves
+    for tree in range(len(start)):
+        if length[tree] < 0:
             continue
-        leaf = trees.start[tree]
-        spare = count - 1 - minimum[trees.leaves[leaf + count - 1]]
+        leaf, end = start[tree], start[tree] + length[tree] - 1
+        spare = end - leaf - minimum[leaves[end]]
         for k in range(len(counts)):
             violated = 0
-            for i in range(leaf, leaf + count - 1):
-                violated += 1 - ((word_of(trees.leaves[i], memo, stored, asked) >> k) & 1)
+            for i in range(leaf, end):
+                word = memo[leaves[i]]
+                if word == UNKNOWN:
+                    word = word_of(leaves[i], memo, stored, asked)
+                violated += 1 - ((word >> k) & 1)
             if violated <= spare:
                 counts[k] += 1
