@@ -9,7 +9,7 @@
 An event type is a plain dict, `{"price": {"kind": "float"}, "side": {"kind": "category", "values": [...]}}`,
 an event the decoded JSON, a filter its text or its decoded CloudEvents form.
 
-Written from the contract alone: a recursive descent parser; Kleene's three values (absent is unknown, and only
+Written from the contract alone: a recursive descent parser; Kleene's three values (absent is unknown, only
 what is true in the end matches) where the product pushes NOT to the leaves; fractions where it uses ranks; a
 table where it runs through a pattern.
 """
@@ -526,7 +526,7 @@ def expected_deliveries(
     A subscription is a dict of `broker`, `type`, `client`, `filter` and perhaps `sink`; a publication of
     `broker`, `type`, `source`, `id`, `data`. `advertisements`: for each type that asks for them its
     advertisements, dicts of `broker`, `publisher`, `filter`; what none at its broker promised is refused.
-    Returns (client, destination topic, source, id), each once, however many subscriptions of the client match.
+    Returns (client, destination topic, source, id), each once however many subscriptions of the client match.
     """
     brokers, links, subscriptions = list(brokers), list(links), list(subscriptions)
     result = set()

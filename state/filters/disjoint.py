@@ -5,8 +5,8 @@
     └────┼─┘ b │    ──>    └────┬─┴─┐ │        one side of one dimension after the other,
          └─────┘                └───┴─┘        so at most 2d pieces
 
-On closed integer boxes the cut is at low - 1 and high + 1; no piece touches another. Each kernel stops as
-soon as there are more than `cap` boxes and says so with a count of -1.
+On closed integer boxes the cut is at low - 1 and high + 1, so no piece shares a point with another. The
+kernels stop as soon as there are too many boxes and say so with a count of -1.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Corners = tuple[Ranks, Ranks]
 def disjoint_union(lows: Ranks, highs: Ranks, cap: int) -> Corners | None:
     """Return disjoint boxes with the same union, or None if they are more than `cap`.
 
-    Cost: O(n * pieces * d). Large boxes go first, so that small ones vanish in them instead of cutting them
-    up.
+    Large boxes go first, so that small ones vanish in them instead of cutting them up.
+    Cost: O(n * pieces * d), then `joined`; at most 2 * `cap` pieces are ever held.
 
     >>> a, b = np.array([[0, 0], [2, 2]]), np.array([[4, 4], [6, 6]])
     >>> [box.tolist() for box in disjoint_union(a, b, 9)[0]]
@@ -31,8 +31,11 @@ def disjoint_union(lows: Ranks, highs: Ranks, cap: int) -> Corners | None:
     """
     sizes = np.log2(highs.astype(np.float64) - lows.astype(np.float64) + 1.0).sum(axis=1)
     order = np.argsort(-sizes, kind="stable")
-    out_lows, out_highs, count = _disjoint(lows[order], highs[order], cap)
-    return None if count < 0 else joined(out_lows[:count], out_highs[:count])
+    out_lows, out_highs, count = _disjoint(lows[order], highs[order], 2 * cap)
+    if count < 0:
+        return None
+    corners = joined(out_lows[:count], out_highs[:count])
+    return corners if len(corners[0]) <= cap else None
 
 
 def intersections(one: Corners, other: Corners, cap: int) -> Corners | None:
@@ -45,9 +48,10 @@ def intersections(one: Corners, other: Corners, cap: int) -> Corners | None:
 
 
 def joined(lows: Ranks, highs: Ranks) -> Corners:
-    """Unite disjoint boxes that differ in one dimension only and touch there, until none do.
+    """Unite disjoint boxes that differ in one dimension only and touch there; changes its arguments.
 
-    Cost: O(n^2 * d) for each round that unites something. Changes its arguments.
+    Guarantee: no more boxes than before, disjoint, the same union.
+    Cost: O(n^2 * d) for each round, and at most eight rounds; the second one seldom finds anything.
     """
     count = _joined(lows, highs)
     return lows[:count], highs[:count]
@@ -63,7 +67,7 @@ def _grown(rows: Ranks, count: int) -> Ranks:
 
 
 @njit
-def _disjoint(lows: Ranks, highs: Ranks, cap: int) -> tuple[Ranks, Ranks, int]:
+def _disjoint(lows: Ranks, highs: Ranks, room: int) -> tuple[Ranks, Ranks, int]:
     n, d = lows.shape
     out_lows, out_highs = np.empty((2 * n + 8, d), np.int64), np.empty((2 * n + 8, d), np.int64)
     count = 0
@@ -101,7 +105,7 @@ def _disjoint(lows: Ranks, highs: Ranks, cap: int) -> tuple[Ranks, Ranks, int]:
                 # above do not meet box j, so looking at them again costs one comparison each.
                 count -= 1
                 out_lows[piece], out_highs[piece] = out_lows[count], out_highs[count]
-            if count > cap:
+            if count > room:
                 return out_lows, out_highs, -1
     return out_lows, out_highs, count
 
@@ -135,9 +139,8 @@ def _intersections(
 @njit
 def _joined(lows: Ranks, highs: Ranks) -> int:
     count, d = lows.shape
-    again = True
-    while again:
-        again = False
+    for _ in range(8):
+        before = count
         i = 0
         while i < count:
             j = i + 1
@@ -165,8 +168,10 @@ def _joined(lows: Ranks, highs: Ranks) -> int:
                     highs[i, different] = max(highs[i, different], highs[j, different])
                     count -= 1
                     lows[j], highs[j] = lows[count], highs[count]
-                    again = True
+                    j = i + 1  # box i has grown: what did not fit before may fit now
                 else:
                     j += 1
             i += 1
+        if count == before:
+            break
     return count

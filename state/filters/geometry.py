@@ -19,7 +19,7 @@ covered by its bounding box and checked as a tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -104,10 +104,11 @@ def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) 
             residual = None if region.exact else _residual(filter, event_type)
             lows, highs = (np.ascontiguousarray(corner) for corner in region.corners)
             return FilterGeometry(Boxes(lows, highs), residual is None, residual)
-    bounds = _bounds(filter, event_type)
+    bounds = _bounds(filter, event_type, list(_EVERYTHING) * event_type.d)
     if bounds is None:
         return FilterGeometry(Boxes.empty(event_type.d), True, None)
-    return FilterGeometry(Boxes.of([bounds]), False, filter)
+    lows, highs = np.array(bounds, dtype=np.int64).T.copy()
+    return FilterGeometry(Boxes(lows[None], highs[None]), False, filter)
 
 
 def conjunctions(filter: Filter) -> int:
@@ -209,8 +210,11 @@ def _like(attribute: Attribute, like: Like) -> tuple[Spans, Spans]:
         return spans, spans
     if like.is_literal:
         return _equal(attribute, like.prefix)
-    low, high, exact = text_prefix_span(like.prefix)
-    spans = ((low, high),)
+    if not like.prefix:
+        spans, exact = (present_span(attribute),), True
+    else:
+        low, high, exact = text_prefix_span(like.prefix)
+        spans = ((low, high),)
     return spans, spans if exact and like.is_prefix else ()
 
 
@@ -390,27 +394,27 @@ def _decided(filter: Filter, event_type: EventType) -> bool:
     return all(_decided(child, event_type) for child in filter.children)
 
 
-def _bounds(filter: Filter, event_type: EventType) -> tuple[list[int], list[int]] | None:
-    """The corners of a box around a filter, without expanding it; None where that shows a contradiction."""
-    children = (filter,) if isinstance(filter, Predicate) else filter.children
-    leaves, branches = _split(children)
-    inner = [_bounds(branch, event_type) for branch in branches]
+Bounds = list[Span]
+"""One span for each dimension: a box."""
+
+
+def _bounds(filter: Filter, event_type: EventType, within: Bounds) -> Bounds | None:
+    """A box around the part of a filter that lies in `within`, without expanding it; None if there is none.
+
+    The branches of an AND are looked at inside what its predicates leave, so that most contradictions show.
+    """
+    leaves, branches = _split((filter,) if isinstance(filter, Predicate) else filter.children)
     if isinstance(filter, Or):
-        boxes = [box for box in (*inner, *(_bounds(leaf, event_type) for leaf in leaves)) if box is not None]
-        if not boxes:
-            return None
-        return _each(min, [low for low, _ in boxes]), _each(max, [high for _, high in boxes])
+        each = [_bounds(child, event_type, within) for child in (*leaves, *branches)]
+        sides = zip(*(bounds for bounds in each if bounds is not None), strict=True)
+        return [(min(low for low, _ in side), max(high for _, high in side)) for side in sides] or None
     spans, _ = _all_spans(leaves, event_type)
     if spans is None:
         return None
-    sides = [spans.get(k, _EVERYTHING) for k in range(event_type.d)]
-    lows, highs = [side[0][0] for side in sides], [side[-1][1] for side in sides]
-    for box in inner:
-        if box is None:
-            return None
-        lows, highs = _each(max, [lows, box[0]]), _each(min, [highs, box[1]])
-    return None if any(low > high for low, high in zip(lows, highs, strict=True)) else (lows, highs)
-
-
-def _each(choose: Callable[..., int], rows: list[list[int]]) -> list[int]:
-    return [choose(column) for column in zip(*rows, strict=True)]
+    inside = [common(spans.get(k, _EVERYTHING), (span,)) for k, span in enumerate(within)]
+    if not all(inside):
+        return None
+    bounds: Bounds | None = [(left[0][0], left[-1][1]) for left in inside]
+    for branch in branches:
+        bounds = None if bounds is None else _bounds(branch, event_type, bounds)
+    return bounds

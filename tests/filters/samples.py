@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -61,30 +63,57 @@ def name(attribute: Attribute) -> str:
     return attribute.name if plain else '"' + attribute.name.replace('"', '""') + '"'
 
 
-@st.composite
-def leaves(draw: st.DrawFn, attributes: tuple[Attribute, ...] = QUOTE.attributes) -> str:
+Choose = Callable[[Sequence[Any]], Any]
+"""Picks one element: Hypothesis or a seeded generator."""
+
+
+def leaf(choose: Choose, attributes: Sequence[Attribute] = QUOTE.attributes) -> str:
     """One predicate as text."""
-    attribute = draw(st.sampled_from(attributes))
-    literal = st.sampled_from(LITERALS[attribute.kind])
-    left, no = name(attribute), draw(st.sampled_from(["", "NOT "]))
+    attribute = choose(attributes)
+    literals = LITERALS[attribute.kind]
+    left, no = name(attribute), choose(["", "NOT "])
     forms = ["compare", "in", "null", "exists"]
     forms += ["between"] * (attribute.kind != "boolean")
     forms += ["like", "like"] * (attribute.kind in ("text", "category"))
-    match draw(st.sampled_from(forms)):
+    match choose(forms):
         case "compare":
             comparisons = COMPARISONS if attribute.kind != "boolean" else COMPARISONS[:3]
-            return f"{left} {draw(st.sampled_from(comparisons))} {draw(literal)}"
+            return f"{left} {choose(comparisons)} {choose(literals)}"
         case "in":
-            return f"{left} {no}IN ({', '.join(draw(st.lists(literal, min_size=1, max_size=4)))})"
+            chosen = [choose(literals) for _ in range(choose([1, 2, 3, 4]))]
+            return f"{left} {no}IN ({', '.join(chosen)})"
         case "null":
             return f"{left} is {no}NULL"
         case "exists":
             return f"exists {left}"
         case "between":
-            return f"{left} {no}between {draw(literal)} AND {draw(literal)}"
-    if draw(st.booleans()):
-        return f"{left} {no}LIKE '{draw(st.sampled_from(PATTERNS))}'"
-    return f"{left} {no}Like '{draw(st.sampled_from(ESCAPED))}' ESCAPE '!'"
+            return f"{left} {no}between {choose(literals)} AND {choose(literals)}"
+    if choose([True, False]):
+        return f"{left} {no}LIKE '{choose(PATTERNS)}'"
+    return f"{left} {no}Like '{choose(ESCAPED)}' ESCAPE '!'"
+
+
+@st.composite
+def leaves(draw: st.DrawFn, attributes: Sequence[Attribute] = QUOTE.attributes) -> str:
+    """One predicate as text, by Hypothesis."""
+    return leaf(lambda options: draw(st.sampled_from(options)), attributes)
+
+
+def random_filter(random: Random, depth: int) -> str:
+    """A filter as text, by a seeded generator: much faster, and without shrinking."""
+    if depth == 0:
+        return leaf(random.choice)
+    parts = [random_filter(random, depth - 1) for _ in range(random.randint(1, 3))]
+    text = random.choice([" AND ", " OR "]).join(f"({part})" for part in parts)
+    return random.choice(["", "", "NOT "]) + f"({text})"
+
+
+def random_event(random: Random) -> dict[str, Any]:
+    """Decoded JSON by a seeded generator: two of three values of the right kind, one of six missing."""
+    kinds = [(a, random.randrange(6)) for a in QUOTE.attributes]
+    return {
+        a.name: random.choice(WRONG if dice == 1 else EVENT_VALUES[a.kind]) for a, dice in kinds if dice > 0
+    }
 
 
 def filters(leaf: st.SearchStrategy[str] | None = None, max_leaves: int = 8) -> st.SearchStrategy[str]:
