@@ -40,7 +40,7 @@ AT = Attribute("at", "timestamp")
 TEXT = Attribute("t", "text")
 ATTRIBUTES = (INT, FLOAT, BOOLEAN, SIDE, AT, TEXT)
 
-# Characters of one to four bytes and a NUL: short texts that collide, and whose 7th byte is inside a character.
+# One to four byte characters and a NUL: short texts that collide, and whose 7th byte is inside a character.
 TEXTS = st.text(alphabet="a\0bé€\U0001f600", max_size=10)
 BORDERS = [0, 1, 3, 2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 2**63 - 1, 2**63, 2**64, 10**18, 10**400]
 INTEGERS = st.one_of(st.sampled_from([s * b for b in BORDERS for s in (1, -1)]), st.integers(-(2**70), 2**70))
@@ -317,7 +317,7 @@ IMPRECISE = Attribute("x", "float", imprecise="possible")
     ],
 )
 def test_imprecise_values_are_intervals(value: object, expected: tuple[int, int]) -> None:
-    """An interval has the ranks of its ends; a malformed or empty one is absent, as is any if not imprecise."""
+    """An interval has the ranks of its ends; a malformed one is absent, and any for a precise attribute."""
     assert rank_span(IMPRECISE, value) == expected
     assert isinstance(value, int | float) or rank_span(FLOAT, value) == (ABSENT, ABSENT)
 

@@ -1,0 +1,463 @@
+"""Decoding of JSON batches, against an oracle of its own: Python's `json`, `Fraction` and `datetime`."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import struct
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from state.space.decode import DEPTH_MAX, RankBatch, decode, decode_arrow, json_object, warm
+from state.space.event_type import Attribute, EventType
+
+ABSENT = -(2**63)
+SIDES = ("sell", "buy", "", "a long value, 1", "a long value, 2", "été", "été à la plage")
+TYPE = EventType(
+    "all",
+    (
+        Attribute("n", "int"),
+        Attribute("x", "float"),
+        Attribute("b", "boolean"),
+        Attribute("side", "category", values=SIDES),
+        Attribute("at", "timestamp"),
+        Attribute("té", "text"),
+    ),
+)
+IMPRECISE = EventType(
+    "imprecise",
+    (
+        Attribute("n", "int", imprecise="possible"),
+        Attribute("x", "float", imprecise="certain"),
+        Attribute("at", "timestamp", imprecise="possible"),
+        Attribute("té", "text"),
+    ),
+)
+
+
+# --- the oracle: contract.md §3 and §4, naively -------------------------------------------------------------
+
+
+class _NotJson(Exception):
+    pass
+
+
+def _refuse(constant: str) -> None:
+    raise _NotJson(constant)
+
+
+def _exact(digits: str) -> Fraction:
+    return Fraction(digits) if len(digits) < 4000 else Fraction(10**4000)  # as absent as the true value
+
+
+def oracle_event(value: bytes | None) -> dict[str, object] | None:
+    """The event of a value, or None; nesting is counted on the text, outside of strings."""
+    try:
+        text = (value or b"").decode("utf-8", "strict")
+    except UnicodeDecodeError:
+        return None
+    depth = deepest = 0
+    inside = backslash = False
+    for character in text:
+        if inside:
+            inside = backslash or character != '"'
+            backslash = character == "\\" and not backslash
+        else:
+            inside = character == '"'
+            depth += (character in "[{") - (character in "]}")
+            deepest = max(deepest, depth)
+    if deepest > 128:
+        return None
+    try:
+        event = json.loads(text, parse_constant=_refuse, parse_int=_exact)
+    except (json.JSONDecodeError, _NotJson):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def oracle_rank(kind: str, value: object) -> int:
+    if kind == "boolean":
+        return int(value) if isinstance(value, bool) else ABSENT
+    if kind == "category":
+        return SIDES.index(value) if isinstance(value, str) and value in SIDES else ABSENT
+    if kind == "text":
+        return _oracle_text(value) if isinstance(value, str) else ABSENT
+    if kind == "timestamp":
+        return _oracle_time(value) if isinstance(value, str) else ABSENT
+    if not isinstance(value, Fraction | float) or value in (math.inf, -math.inf):
+        return ABSENT
+    if kind == "int":
+        exact = Fraction(value)
+        return int(exact) if exact.denominator == 1 and abs(exact) < 2**63 else ABSENT
+    try:
+        double = float(value)
+    except OverflowError:
+        return ABSENT
+    (bits,) = struct.unpack("<q", struct.pack("<d", abs(double)))
+    return -bits if double < 0 else bits
+
+
+def _oracle_text(text: str) -> int:
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return ABSENT
+    data = text.encode()
+    return int.from_bytes((data + b"\0" * 7)[:7] + bytes([min(len(data), 8) + 1]), "big") - 2**63
+
+
+def _oracle_time(text: str) -> int:
+    """Only the forms that the strategies make: `datetime` reads them, once the fraction has six digits."""
+    if not text.isascii() or len(text) < 20 or text[10] not in "Tt ":
+        return ABSENT
+    head, tail = text[:19].replace("t", "T").replace(" ", "T"), text[19:]
+    fraction, offset = "", tail
+    if tail.startswith("."):
+        digits = len(tail[1:]) - len(tail[1:].lstrip("0123456789"))
+        fraction, offset = tail[1 : 1 + digits], tail[1 + digits :]
+        if not fraction:
+            return ABSENT
+    if offset not in ("Z", "z") and not (len(offset) == 6 and offset[0] in "+-" and offset[3] == ":"):
+        return ABSENT
+    try:
+        moment = datetime.strptime(f"{head}+0000", "%Y-%m-%dT%H:%M:%S%z")
+        shift = timedelta(0)
+        if offset not in ("Z", "z"):
+            clock = datetime.strptime(offset[1:], "%H:%M")
+            shift = timedelta(hours=clock.hour, minutes=clock.minute) * (-1 if offset[0] == "+" else 1)
+    except ValueError:
+        return ABSENT
+    if len(head) != 19 or not all(head[i].isdigit() for i in (0, 5, 8, 11, 14, 17)):
+        return ABSENT
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC) + shift) // timedelta(microseconds=1) + int(
+        (fraction + "000000")[:6]
+    )
+
+
+def oracle_span(attribute: Attribute, value: object) -> tuple[int, int]:
+    if attribute.imprecise and isinstance(value, dict):
+        low, high = (oracle_rank(attribute.kind, value.get(end)) for end in ("min", "max"))
+        return (low, high) if ABSENT < low <= high else (ABSENT, ABSENT)
+    return (oracle_rank(attribute.kind, value),) * 2
+
+
+def assert_as_oracle(event_type: EventType, values: list[bytes | None], batch: RankBatch) -> None:
+    batch.check()
+    highs = batch.ranks if batch.highs is None else batch.highs
+    for i, value in enumerate(values):
+        event = oracle_event(value)
+        assert bool(batch.valid[i]) == (event is not None), value
+        for column, attribute in enumerate(event_type.attributes):
+            expected = oracle_span(attribute, (event or {}).get(attribute.name))
+            assert (batch.ranks[i, column], highs[i, column]) == expected, (value, attribute)
+
+
+# --- values that meet every path ----------------------------------------------------------------------------
+
+DIGITS = st.text("0123456789", min_size=1, max_size=25)
+NUMBERS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.floats(-1000, 1000).map(lambda x: f"{x:.3f}"),
+    st.integers(-(2**70), 2**70).map(str),
+    st.integers(-3, 3).map(str),
+    st.builds(lambda s, d: s + (d.lstrip("0") or "0"), st.sampled_from(["", "-"]), DIGITS),
+    st.builds(lambda d, f: f"{d.lstrip('0') or '0'}.{f}", DIGITS, DIGITS),
+    st.builds(lambda d, f, e: f"{d.lstrip('0') or '0'}.{f}e{e:+}", DIGITS, DIGITS, st.integers(-400, 400)),
+    st.builds(lambda d, e: f"{d.lstrip('0') or '0'}E{e}", DIGITS, st.integers(-30, 30)),
+    # Integers half way between two doubles, and just beside.
+    st.builds(
+        lambda m, e, o: str(((2 * m + 1) << e) + o),
+        st.integers(2**52, 2**53),
+        st.integers(0, 10),
+        st.integers(-1, 1),
+    ),
+    st.sampled_from(["-0", "-0.0", "1e400", "-1e400", "1e-400", "4.9e-324", "2.2250738585072011e-308", "3.0", "3.5"]),
+    st.sampled_from(
+        ["9223372036854775807", "-9223372036854775808", "9223372036854775807.0", "1" * 5000, "0e999999999"]
+    ),
+    st.sampled_from(["9007199254740993.0", "1.7976931348623158e308", "1.7976931348623159e308", "0." + "0" * 400 + "1"]),
+)
+TEXTS = st.text(alphabet='a\0b"\\/\n\u20e9é€\U0001f600', max_size=9)
+TIMES = st.builds(
+    lambda d, sep, f, z: d.isoformat(sep) + f + z,
+    st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31)).map(lambda d: d.replace(microsecond=0)),
+    st.sampled_from("Tt "),
+    st.sampled_from(["", ".5", ".123456", ".1234567899", "."]),
+    st.sampled_from(["Z", "z", "+00:00", "-23:59", "+05:30", "+24:00", "", "+0000"]),
+)
+
+
+@st.composite
+def strings(draw: st.DrawFn) -> str:
+    """A JSON string in one of the ways to write it."""
+    text = draw(st.one_of(TEXTS, TIMES, st.sampled_from(SIDES)))
+    how = draw(st.sampled_from(["plain", "ascii", "escapes", "surrogate"]))
+    if how == "plain":
+        return json.dumps(text, ensure_ascii=False)
+    if how == "ascii":
+        return json.dumps(text)
+    if how == "escapes":
+        units = struct.unpack(f">{len(text.encode('utf-16-be')) // 2}H", text.encode("utf-16-be"))
+        return '"' + "".join(f"\\u{unit:04X}" for unit in units) + '"'
+    return json.dumps(text)[:-1] + draw(st.sampled_from(["\\ud800", "\\udc00x", "\\ud83d\\u0041", "\\/"])) + '"'
+
+
+LEAVES = st.one_of(NUMBERS, strings(), st.sampled_from(["true", "false", "null"]))
+SPACES = st.sampled_from(["", "", "", " ", "\t\n\r "])
+
+
+def _object(members: list[tuple[str, str]], space: str) -> str:
+    return "{" + space + f"{space},{space}".join(f"{k}{space}:{space}{v}" for k, v in members) + space + "}"
+
+
+def objects(keys: st.SearchStrategy[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.builds(_object, st.lists(st.tuples(keys, values), max_size=6), SPACES)
+
+
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda items: "[" + ",".join(items) + "]"),
+        objects(st.sampled_from(['"min"', '"max"', '"mix"', '"ma\\u0078"']), inner),
+    ),
+    max_leaves=4,
+)
+KEYS = st.sampled_from(['"n"', '"x"', '"b"', '"side"', '"at"', '"té"', '"other"', '"\\u006e"', '""'])
+EVENTS = st.builds(lambda a, o, b: (a + o + b).encode(), SPACES, objects(KEYS, VALUES), SPACES)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(EVENTS, max_size=4))
+def test_a_batch_has_the_ranks_that_its_events_have(values: list[bytes]) -> None:
+    """Whatever way events are written, their columns are what reading each alone, naively, gives."""
+    assert_as_oracle(TYPE, values, decode(TYPE, values))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(EVENTS, max_size=4))
+def test_imprecise_events_are_boxes(values: list[bytes]) -> None:
+    """Intervals, written in any way, malformed ones included, give the low and high ranks of the oracle."""
+    assert_as_oracle(IMPRECISE, values, decode(IMPRECISE, values))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(NUMBERS, min_size=1, max_size=20))
+def test_numbers_are_the_nearest_double(numbers: list[str]) -> None:
+    """Every number in decimal has exactly the rank of the double (or integer) Python reads."""
+    values: list[bytes | None] = [f'{{"n":{number},"x":{number}}}'.encode() for number in numbers]
+    assert_as_oracle(TYPE, values, decode(TYPE, values))
+
+
+def test_mutated_events() -> None:
+    """30,000 events with bytes changed, cut, doubled or moved are valid if they are JSON, with equal ranks."""
+    draw = random.Random(7)
+    seeds = [
+        '{"n":12,"x":-0.25e2,"b":true,"side":"buy","at":"2026-01-02T03:04:05.25Z","té":"IBM é€😀"}',
+        '{ "x" : {"min":1.5,"max":2}, "n":{"max":9,"min":-3,"y":[{"z":[]},null]}, "té":"\\u00e9\\ud83d\\ude00" }',
+        '{"other":[1,2,{"a":{"b":[true,false,null,"x\\"y"]}}],"side":"a long value, 2","n":9007199254740993}',
+    ]
+    alphabet = b'{}[]",:\\0123456789.eE+-truefalsn \t\n\x00\x1f\x7f\x80\xbf\xc3\xa9\xed\xa0\xf0\x9f\xff'
+    values: list[bytes | None] = []
+    for _ in range(30_000):
+        value = bytearray(draw.choice(seeds).encode())
+        for _ in range(draw.randint(1, 3)):
+            at, other = draw.randrange(len(value)), draw.randrange(len(value))
+            match draw.randrange(5):
+                case 0:
+                    value[at] = draw.choice(alphabet)
+                case 1:
+                    value.insert(at, draw.choice(alphabet))
+                case 2:
+                    del value[at : at + draw.choice((1, 1, 2, 50))]
+                case 3:
+                    value[at:at] = value[other : other + draw.randint(1, 12)]
+                case _:
+                    value[at], value[other] = value[other], value[at]
+            value = value or bytearray(b"{")
+        values.append(bytes(value))
+    for event_type in (TYPE, IMPRECISE):
+        batch = decode(event_type, values)
+        assert_as_oracle(event_type, values, batch)
+        assert 2_000 < batch.valid.sum() < 28_000, "mutations must make both"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=40))
+@example(b'{"n":1}')
+def test_any_bytes(value: bytes) -> None:
+    """Random bytes are refused or read, never anything else."""
+    assert_as_oracle(
+        TYPE, [value, b"{" + value, b'{"n":' + value], decode(TYPE, [value, b"{" + value, b'{"n":' + value])
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "valid"),
+    [
+        (b"{}", True),
+        (b" \t\r\n{ } ", True),
+        (None, False),
+        (b"", False),
+        (b"null", False),
+        (b"[]", False),
+        (b'"{}"', False),
+        (b"\xef\xbb\xbf{}", False),
+        ("{}".encode("utf-16"), False),
+        (b"{}{}", False),
+        (b"{}\x00", False),
+        (b"{}\x0c", False),
+        (b'{"n":NaN}', False),
+        (b'{"n":-Infinity}', False),
+        (b'{"n":1e400}', True),
+        (b'{"n":' + b"9" * 5000 + b"}", True),
+        (b'{"n":01}', False),
+        (b'{"n":+1}', False),
+        (b'{"n":1.}', False),
+        (b'{"n":.5}', False),
+        (b'{"n":1e}', False),
+        (b'{"n":0x1}', False),
+        (b'{"n":1,}', False),
+        (b'{"n":[1,]}', False),
+        (b"{'n':1}", False),
+        (b"{n:1}", False),
+        (b'{"n":1 "x":2}', False),
+        (b'{"n":tru}', False),
+        (b'{"n":nulll}', False),
+        (b'{"\xc3\xa9":1}', True),
+        (b'{"\xc3":1}', False),
+        (b'{"\xc0\xaf":1}', False),
+        (b'{"\xed\xa0\x80":1}', False),
+        (b'{"\xf4\x90\x80\x80":1}', False),
+        (b'{"a":"\\ud800"}', True),
+        (b'{"a":"\\u12g4"}', False),
+        (b'{"a":"\\x41"}', False),
+        (b'{"a":"\n"}', False),
+        (b'{"a":"\x7f"}', True),
+        (b'{"a":"', False),
+        (b'{"a":"\\', False),
+        (b'{"a":"\\u00', False),
+    ],
+)
+def test_decided_cases(value: bytes | None, valid: bool) -> None:
+    """What is an event and what is not, case by case; a list, an Arrow array and one value say the same."""
+    assert decode(TYPE, [value]).valid.tolist() == [valid]
+    assert decode_arrow(TYPE, pa.array([value], pa.binary())).valid.tolist() == [valid]
+    assert (json_object(value) is not None) == valid
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_nesting_has_one_limit(opening: str, closing: str) -> None:
+    """128 levels are read, 129 are not, 5,000 or 500,000 do not crash; brackets inside text do not count."""
+    for depth, valid in ((127, True), (128, False), (5_000, False), (500_000, False)):
+        inner = opening * depth + "1" + closing * depth
+        for key in ("other", "n", "té"):
+            value = f'{{"{key}": {inner}}}'.encode()
+            assert decode(TYPE, [value]).valid.tolist() == [valid]
+            assert decode(TYPE, [value[: len(value) // 2]]).valid.tolist() == [False]
+    assert DEPTH_MAX == 128
+    text = b'{"other": "' + b"[" * 5000 + b'"}'
+    assert decode(TYPE, [text]).valid.tolist() == [True]
+
+
+def test_the_last_of_equal_keys_counts() -> None:
+    """Also if it is of the wrong kind, or if the key is written with an escape."""
+    values = [b'{"n":1,"n":2}', b'{"n":1,"n":"x"}', b'{"n":1,"\\u006e":2}', b'{"\\u006e":1,"n":2}']
+    assert decode(TYPE, values).ranks[:, 0].tolist() == [2, ABSENT, 2, 2]
+
+
+def test_events_are_read_on_demand() -> None:
+    """`event` gives the object, the same one each time, and `value` the bytes as they came."""
+    batch = decode(TYPE, [b'{"n": 1, "more": [null]}', b"x", b'{"n": ' + b"9" * 5000 + b"}"])
+    assert batch.event(0) == {"n": 1, "more": [None]}
+    assert batch.event(0) is batch.event(0)
+    assert batch.value(1) == b"x"
+    assert batch.event(2) == {"n": math.inf}
+    assert len(batch) == 3
+    with pytest.raises(AssertionError):
+        batch.event(1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.none() | EVENTS, max_size=6), st.data(), st.sampled_from([pa.binary(), pa.large_binary()]))
+def test_arrow_arrays_are_read_in_place(values: list[bytes | None], data: st.DataObject, kind: pa.DataType) -> None:
+    """Any slice of an Arrow array gives what the list of its values gives, nulls included, without a copy."""
+    low = data.draw(st.integers(0, len(values)))
+    high = data.draw(st.integers(low, len(values)))
+    array = pa.array(values, kind)[low:high]
+    batch = decode(TYPE, array)
+    assert_as_oracle(TYPE, values[low:high], batch)
+    if len(batch.data):
+        assert batch.data.ctypes.data == array.buffers()[2].address
+
+
+def test_a_null_with_bytes_under_it_is_no_event() -> None:
+    """Arrow may leave bytes where a value is null; they do not count."""
+    full = pa.array([b'{"n":1}', b'{"n":2}', b'{"n":' + b"1" * 30 + b".5}"], pa.binary())
+    bitmap = pa.py_buffer(bytes([0b001]))
+    array = pa.Array.from_buffers(pa.binary(), 3, [bitmap, *full.buffers()[1:]])
+    for event_type in (TYPE, IMPRECISE):
+        batch = decode(event_type, array)
+        batch.check()
+        assert batch.valid.tolist() == [True, False, False]
+        assert batch.ranks[:, 0].tolist() == [1, ABSENT, ABSENT]
+
+
+def test_ordinary_events_never_reach_python() -> None:
+    """No event as programs write them, doubles at full length and escaped text included, is read as an object."""
+    draw = random.Random(5)
+    sent = [
+        {
+            "n": draw.randrange(-(10**18), 10**18),
+            "x": draw.choice([draw.random(), draw.uniform(-1e9, 1e9), draw.gauss(0, 1e-9), round(draw.random(), 2)]),
+            "b": draw.random() < 0.5,
+            "side": draw.choice(SIDES[:3]),
+            "at": f"2026-0{draw.randint(1, 9)}-1{draw.randint(0, 9)}T12:00:00.{draw.randrange(10**6):06}Z",
+            "té": draw.choice(["IBM", "Größe", "longer than seven", "a\nb", "😀"]),
+            "note": {"tags": ["a", "b"], "rest": None},
+        }
+        for _ in range(2_000)
+    ]
+    values: list[bytes | None] = [json.dumps(event, ensure_ascii=draw.random() < 0.5).encode() for event in sent]
+    values = [value.replace(b'"t\\u00e9"', '"té"'.encode()) for value in values if value is not None]
+    batch = decode(TYPE, values)
+    assert_as_oracle(TYPE, values, batch)
+    assert batch.valid.all()
+    assert not batch._events
+
+
+def test_highs_only_where_needed() -> None:
+    """A batch without a real interval has no second array, whatever the type allows."""
+    assert decode(IMPRECISE, [b'{"n":{"min":1,"max":1}}', b'{"n":1}']).highs is None
+    batch = decode(IMPRECISE, [b'{"n":{"min":1,"max":2}}', b'{"n":1}'])
+    assert batch.highs is not None
+    assert batch.highs[:, 0].tolist() == [2, 1]
+    assert decode(TYPE, [b'{"n":{"min":1,"max":2}}']).ranks[0, 0] == ABSENT
+
+
+def test_batches_of_no_rows_and_types_of_no_attributes() -> None:
+    """The empty batch and the empty type have shapes that fit."""
+    warm()
+    assert decode(TYPE, []).ranks.shape == (0, 6)
+    assert decode(IMPRECISE, pa.array([], pa.binary())).ranks.shape == (0, 4)
+    assert decode(EventType("none", ()), [b"{}", b""]).ranks.shape == (2, 0)
+    assert decode(TYPE, pa.array([None, None], pa.binary())).valid.tolist() == [False, False]
+
+
+def test_many_attributes_and_values_in_any_order() -> None:
+    """Names that share beginnings and categories with many long values are told apart, in any order."""
+    names = [f"a{'b' * (i % 5)}{i // 5}" for i in range(40)]
+    declared = tuple(f"a long value {i}" for i in range(50)) + tuple(f"v{i}" for i in range(50))
+    event_type = EventType("wide", tuple(Attribute(name, "category", values=declared) for name in names))
+    draw = random.Random(3)
+    for _ in range(50):
+        order, chosen = draw.sample(names, 30), draw.choices([*declared, "undeclared", "a long value "], k=30)
+        batch = decode(event_type, [json.dumps(dict(zip(order, chosen, strict=True))).encode()])
+        expected = np.full(40, ABSENT)
+        for name, value in zip(order, chosen, strict=True):
+            expected[names.index(name)] = declared.index(value) if value in declared else ABSENT
+        assert batch.ranks[0].tolist() == expected.tolist()
