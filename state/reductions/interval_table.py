@@ -51,6 +51,14 @@ def range_id(start: int, end: int) -> str:
     return f"{start:016x}-{end:016x}"
 
 
+def range_ids(ranges: Ranges) -> list[str]:
+    """The ids of many ranges at once."""
+    ends = np.column_stack([ranges.starts, ranges.ends]).astype(">i8")
+    text = ends.tobytes().hex()
+    width = HEX_WIDTH
+    return [f"{text[i : i + width]}-{text[i + width : i + 2 * width]}" for i in range(0, len(text), 2 * width)]
+
+
 def range_of(id: str) -> Range:
     """The ends in an id that `range_id` made.
 
@@ -239,9 +247,7 @@ class IntervalTable:
     def ranges(self) -> Ranges:
         """The table as arrays. Cost: O(n)."""
         n = len(self._ends)
-        return Ranges(
-            np.fromiter(self._ends.keys(), np.int64, n), np.fromiter(self._ends.values(), np.int64, n)
-        )
+        return Ranges(np.fromiter(self._ends.keys(), np.int64, n), np.fromiter(self._ends.values(), np.int64, n))
 
     def check(self) -> None:
         """Assert: sorted, upright, more than `gap` apart."""
@@ -455,9 +461,7 @@ def unpack_numbers(blob: bytes, count: int, at: int = 0) -> tuple[Integers, int]
     numbers = np.empty(count, np.int64)
     following = int(_unpack(np.frombuffer(blob, np.uint8), at, numbers))
     if following < 0:
-        raise HilcastError(
-            "bad-value", f"packed numbers are cut short: {count} expected in {len(blob)} bytes"
-        )
+        raise HilcastError("bad-value", f"packed numbers are cut short: {count} expected in {len(blob)} bytes")
     return numbers, following
 
 
@@ -479,9 +483,7 @@ def pack_ranges(ranges: Ranges) -> bytes:
 def unpack_ranges(blob: bytes) -> Ranges:
     """The table that `pack_ranges` packed."""
     if not blob or blob[0] != TABLE_FORMAT:
-        raise HilcastError(
-            "bad-value", f"a table of format {blob[:1].hex() or 'none'}, this reads {TABLE_FORMAT}"
-        )
+        raise HilcastError("bad-value", f"a table of format {blob[:1].hex() or 'none'}, this reads {TABLE_FORMAT}")
     count, at = unpack_numbers(blob, 1, 1)
     numbers, at = unpack_numbers(blob, 2 * int(count[0]), at)
     # Start, end, start, end ... is a running sum of gap, length, gap + 1, length ...

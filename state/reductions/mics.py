@@ -52,6 +52,7 @@ from state.reductions.interval_table import (
     near,
     pack_numbers,
     range_id,
+    range_ids,
     unpack_numbers,
 )
 from state.reductions.live_ranges import NOWHERE, LiveRanges
@@ -189,10 +190,9 @@ class Mics:
     check_parameters = staticmethod(check_parameters)
     edit_cost = EDIT_COST
 
-    def __init__(
-        self, domain: tuple[int, int] | Geometry, parameters: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, domain: tuple[int, int] | Geometry, parameters: Mapping[str, object] | None = None) -> None:
         self.domain = _ends_of(domain)
+        self.given = dict(parameters or {})
         self.parameters = Parameters.of(parameters)
         self._owners: dict[str, int] = {}
         """Live ids, and the number under which their ranges stand in `_live`."""
@@ -220,6 +220,10 @@ class Mics:
 
     def __len__(self) -> int:
         return len(self._owners)
+
+    def ids(self) -> list[str]:
+        """The live entries' ids, oldest first."""
+        return list(self._owners)
 
     def table(self) -> Ranges:
         """What is forwarded, as arrays."""
@@ -286,14 +290,10 @@ class Mics:
         table = self.table()
         held = inside(table, entry.starts, entry.ends)
         at = np.unique(np.searchsorted(table.starts, entry.starts[held], side="right") - 1)
-        by = tuple(
-            range_id(s, e) for s, e in zip(table.starts[at].tolist(), table.ends[at].tolist(), strict=True)
-        )
+        by = tuple(range_id(s, e) for s, e in zip(table.starts[at].tolist(), table.ends[at].tolist(), strict=True))
         one = int(self._held_by_one(entry.starts, entry.ends).sum())
         several = int(held.sum()) - one
-        reason = (
-            f"{one + several} of {len(entry)} ranges covered: {one} by one live range, {several} by several"
-        )
+        reason = f"{one + several} of {len(entry)} ranges covered: {one} by one live range, {several} by several"
         if held.all():
             return Decision(True, by, reason)
         return Decision(False, by, reason, (self._first_outside(entry, int(np.argmin(held))),))
@@ -326,11 +326,9 @@ class Mics:
             return Delta()
         old = [self._owners.pop(id) for id in gone]
         news = self._take_in(added)
-        changes = len(news.starts) + len(gone) * (
-            1 + len(self._live) // max(1, len(self._owners) + len(gone))
-        )
-        edit = self._edit(news, old) if self._edits(changes) else self._rebuild(news, old)
-        return Delta(_by_id(Ranges.of(edit.added)), tuple(range_id(*ends) for ends in edit.removed))
+        changes = len(news.starts) + len(gone) * (1 + len(self._live) // max(1, len(self._owners) + len(gone)))
+        new, taken_back = self._edit(news, old) if self._edits(changes) else self._rebuild(news, old)
+        return Delta(_by_id(new), tuple(range_ids(taken_back)))
 
     def _take_in(self, added: Mapping[str, Geometry]) -> _News:
         """Number the added entries, and put their ranges side by side."""
@@ -360,8 +358,8 @@ class Mics:
             self._table = IntervalTable(self.table(), self._gap)
         return True
 
-    def _edit(self, news: _News, old: list[int]) -> Edit:
-        """Change range by range."""
+    def _edit(self, news: _News, old: list[int]) -> tuple[Ranges, Ranges]:
+        """Change range by range; return what is new in the table and what left it."""
         table, journal = self._table, Journal()
         assert table is not None
         self._arrays, self._rebuilds = None, 0
@@ -382,8 +380,12 @@ class Mics:
                 self._uncover(table, journal, start, end)
         if not self._gap:
             self._covered = self._held
-        self._tune(journal)
-        return journal.net()
+        if self._is_tuning_due(bool(journal.net())):
+            before = self.table()
+            self._tune()
+            journal.note(Edit(*(_pairs(changed) for changed in difference(before, self.table()))))
+        net = journal.net()
+        return Ranges.of(net.added), Ranges.of(net.removed)
 
     def _note(self, journal: Journal, edit: Edit) -> None:
         journal.note(edit)
@@ -405,8 +407,8 @@ class Mics:
                 right = self.domain[1] if following is None else following - 1
                 self._note(journal, table.cut(left, right))
 
-    def _rebuild(self, news: _News, old: list[int]) -> Edit:
-        """Change everything at once, from the live ranges."""
+    def _rebuild(self, news: _News, old: list[int]) -> tuple[Ranges, Ranges]:
+        """Change everything at once, from the live ranges; return what is new in the table and what left it."""
         before = self.table()
         held = inside(before, news.starts, news.ends)
         close = near(before, news.starts, news.ends, self._gap) & ~held
@@ -422,14 +424,12 @@ class Mics:
         union = closed(starts, ends)
         table = closed(union.starts, union.ends, self._gap) if self._gap else union
         self._set(LiveRanges.of(starts, ends, owners), table, cells_of(union))
-        journal = Journal()
-        journal.note(_edit_between(before, table))
-        self._tune(journal)
-        return journal.net()
+        self._rebuilds = min(self._rebuilds, REBUILDS_BEFORE_EDITS)
+        if self._is_tuning_due(table != before):
+            self._tune()
+        return difference(before, self.table())
 
-    def _count(
-        self, news: _News, held: NDArray[np.bool_], one: NDArray[np.bool_], close: NDArray[np.bool_]
-    ) -> None:
+    def _count(self, news: _News, held: NDArray[np.bool_], one: NDArray[np.bool_], close: NDArray[np.bool_]) -> None:
         covered = int((held & one).sum())
         merged, total = int(close.sum()), len(held)
         self._counts["ranges_covered"] += covered
@@ -445,23 +445,22 @@ class Mics:
         self._counts["entries_covered_in_part"] += int(part.sum())
         self._counts["entries_forwarded_whole"] += int((inside_each[news.sizes > 0] == 0).sum())
 
-    def _tune(self, journal: Journal) -> None:
-        """Choose the budget's gap anew where it is due, and bring the table to it."""
+    def _is_tuning_due(self, changed: bool) -> bool:
+        """Whether the budget is exceeded, or the table changed and its gap was chosen for another size."""
         budget = self.parameters.budget
         if budget is None:
-            return
-        too_much = self.excess > int(budget * self._covered)
+            return False
         drifted = not self._tuned_at / 2 <= self._covered <= 2 * self._tuned_at
-        if not too_much and not (drifted and journal.net()):
-            return
+        return self.excess > int(budget * self._covered) or (changed and drifted)
+
+    def _tune(self) -> None:
+        """Choose the budget's gap anew, and bring the table to it."""
+        assert self.parameters.budget is not None
         starts, ends, _ = self._live.columns()
         union = closed(starts, ends)
-        self._gap = widest_gap_within(union, int(budget * self._covered))
+        self._gap = widest_gap_within(union, int(self.parameters.budget * self._covered))
         self._tuned_at = self._covered
-        before = self.table()
-        table = closed(union.starts, union.ends, self._gap)
-        journal.note(_edit_between(before, table))
-        self._set(self._live, table, self._covered)
+        self._set(self._live, closed(union.starts, union.ends, self._gap), self._covered)
 
     # --- state
 
@@ -472,21 +471,14 @@ class Mics:
         gap in force and the counts, not of the way there. Cost: about 4 bytes a range, beside the ids.
         """
         ids = sorted(self._owners)
-        numbers = np.array([self._owners[id] for id in ids], np.int64)
-        by_number = np.argsort(numbers)
+        numbers = np.fromiter((self._owners[id] for id in ids), np.int64, len(ids))
         starts, ends, owners = self._live.columns()
-        ranks = by_number[np.searchsorted(numbers[by_number], owners)] if ids else owners
-        ends, ranks = _ties_in_order(starts, ends, ranks)
+        ends, ranks = _ties_in_order(starts, ends, _ranks_of(owners, numbers))
         names = "\x00".join(ids).encode()
         gap, tuned_at = self._gap, min(self._tuned_at, 2**63 - 1)
         head = [gap, tuned_at, *self._counts.values(), len(ids), len(names), len(starts)]
         steps = np.diff(starts, prepend=0)
-        return (
-            bytes([FORMAT])
-            + pack_numbers(head)
-            + names
-            + b"".join(map(pack_numbers, (steps, ends - starts, ranks)))
-        )
+        return bytes([FORMAT]) + pack_numbers(head) + names + b"".join(map(pack_numbers, (steps, ends - starts, ranks)))
 
     @classmethod
     def decode(
@@ -494,9 +486,7 @@ class Mics:
     ) -> Mics:
         """The reduction that `encode` packed. Cost: O(n)."""
         if not blob or blob[0] != FORMAT:
-            raise HilcastError(
-                "bad-value", f"mics state of format {blob[:1].hex() or 'none'}, this reads {FORMAT}"
-            )
+            raise HilcastError("bad-value", f"mics state of format {blob[:1].hex() or 'none'}, this reads {FORMAT}")
         self = cls(domain, parameters)
         head, at = unpack_numbers(blob, 2 + len(COUNTS) + 3, 1)
         self._gap, self._tuned_at, *counts, n_ids, n_names, n = head.tolist()
@@ -540,28 +530,6 @@ class Mics:
             assert (ranges.starts[1:] > ranges.ends[:-1]).all()
 
 
-def rebuilt(
-    old: Mics, domain: tuple[int, int] | Geometry, entries: Mapping[str, Ranges]
-) -> tuple[Mics, Delta]:
-    """Build the table anew on another grid ([MICS09] §6.1, §6.3); return it, and the step that swaps it in.
-
-    `entries` are the live entries of `old`, mapped to the new grid; the old table goes on until the swap. Ids
-    of both grids look alike and mean different cells, so the step sends every new range and removes every old
-    one without a namesake. Guarantee: an entry that is not among `entries` is an error, never a loss.
-    """
-    missing = sorted(set(old._owners) - set(entries))
-    if missing:
-        raise HilcastError(
-            "stale-grid", f"{len(missing)} live entries not on the new grid, first {missing[0]!r}"
-        )
-    new = Mics(domain)
-    new.parameters, new._gap = old.parameters, old.parameters.gap
-    new.update(entries)
-    new._counts = dict(old._counts)
-    forwarded = new.forwarded()
-    return new, Delta(forwarded, tuple(id for id in old.forwarded() if id not in forwarded))
-
-
 def widest_gap_within(union: Ranges, cells: int) -> int:
     """The widest gap so that all gaps up to it hold at most `cells` cells together; 0 if there is none.
 
@@ -585,29 +553,31 @@ def _ends_of(domain: tuple[int, int] | Geometry) -> tuple[int, int]:
 
 
 def _by_id(ranges: Ranges) -> dict[str, Geometry]:
-    pairs = zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True)
-    return {
-        range_id(start, end): Ranges(ranges.starts[i : i + 1], ranges.ends[i : i + 1])
-        for i, (start, end) in enumerate(pairs)
-    }
+    """Each range by itself, under its id."""
+    rows = zip(ranges.starts.reshape(-1, 1), ranges.ends.reshape(-1, 1), strict=True)
+    return {id: Ranges(start, end) for id, (start, end) in zip(range_ids(ranges), rows, strict=True)}
 
 
-def _edit_between(before: Ranges, after: Ranges) -> Edit:
-    added, removed = difference(before, after)
-    return Edit(
-        tuple(zip(added.starts.tolist(), added.ends.tolist(), strict=True)),
-        tuple(zip(removed.starts.tolist(), removed.ends.tolist(), strict=True)),
-    )
+def _pairs(ranges: Ranges) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True))
+
+
+def _ranks_of(owners: Integers, numbers: Integers) -> Integers:
+    """The position of each owner in `numbers`."""
+    top = int(numbers.max(initial=0))
+    if top <= 4 * len(numbers) + 1024:
+        ranks = np.zeros(top + 1, np.int64)
+        ranks[numbers] = np.arange(len(numbers))
+        return ranks[owners]
+    # Numbers are never used twice, so after a long life they are sparse.
+    order = np.argsort(numbers)
+    return order[np.searchsorted(numbers[order], owners)]
 
 
 def _ties_in_order(starts: Integers, ends: Integers, ranks: Integers) -> tuple[Integers, Integers]:
     """Sort what starts together by end and rank, so that equal states have equal bytes."""
     same = starts[1:] == starts[:-1]
-    tied = (
-        np.flatnonzero(np.append(same, False) | np.append(False, same))
-        if len(starts)
-        else np.empty(0, np.int64)
-    )
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same)) if len(starts) else np.empty(0, np.int64)
     if len(tied) == 0:
         return ends, ranks
     order = tied[np.lexsort((ranks[tied], ends[tied], starts[tied]))]

@@ -23,6 +23,7 @@ from state.reductions.interval_table import (
     pack_numbers,
     pack_ranges,
     range_id,
+    range_ids,
     range_of,
     unpack_numbers,
     unpack_ranges,
@@ -283,9 +284,7 @@ def test_packed_tables_come_back(ends) -> None:
     assert unpack_ranges(blob) == ranges
 
 
-@pytest.mark.parametrize(
-    "blob", [b"", b"\x02\x00", pack_ranges(Ranges.of([(3, 900)]))[:-1], b"\x01" + b"\xff" * 12]
-)
+@pytest.mark.parametrize("blob", [b"", b"\x02\x00", pack_ranges(Ranges.of([(3, 900)]))[:-1], b"\x01" + b"\xff" * 12])
 def test_a_broken_table_is_refused(blob) -> None:
     """An unknown format, a cut or overlong number: a coded error, never a wrong table."""
     with pytest.raises(HilcastError, match=r"^bad-value: "):
@@ -296,6 +295,7 @@ def test_a_broken_table_is_refused(blob) -> None:
 def test_ids_sort_as_ranges(span) -> None:
     """An id gives its ends back, and ids compare like starts."""
     assert range_of(range_id(*span)) == span
+    assert range_ids(Ranges.of([span, (TOP, TOP)])) == [range_id(*span), range_id(TOP, TOP)]
     assert range_id(*span) < range_id(span[0] + 1, 5)
     assert range_id(*span) < range_id(TOP, TOP)
 

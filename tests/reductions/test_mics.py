@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from state.errors import HilcastError
 from state.reductions.interface import Ranges, Reduction, add, remove
 from state.reductions.interval_table import CompiledTable, range_id, range_of
-from state.reductions.mics import Mics, check_parameters, rebuilt, widest_gap_within
+from state.reductions.mics import Mics, check_parameters, widest_gap_within
 from tests.reductions.contract import Contract, RangeSpace, assert_same_in_any_process, machine
 
 DOMAIN = (8, 39)
@@ -62,9 +62,7 @@ def test_the_same_in_any_process(name) -> None:
 
 
 def cells(ranges: Ranges) -> set[int]:
-    return {
-        h for s, e in zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True) for h in range(s, e + 1)
-    }
+    return {h for s, e in zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True) for h in range(s, e + 1)}
 
 
 changes = st.lists(
@@ -248,29 +246,6 @@ def test_the_two_ways_are_taken() -> None:
     mics.check()
 
 
-# --- grids --------------------------------------------------------------------------------------------------
-
-
-def test_a_rebuild_on_another_grid_loses_nothing() -> None:
-    """The new table holds every entry's new ranges; the step swaps all ranges, the counts go on."""
-    old = Mics((0, 63))
-    old.update({"a": Ranges.of([(0, 3)]), "b": Ranges.of([(2, 9)])})
-    new, delta = rebuilt(old, (0, 255), {"a": Ranges.of([(0, 9)]), "b": Ranges.of([(40, 80)])})
-    assert list(delta.added) == ids((0, 9), (40, 80))
-    assert delta.removed == ()  # the old [0, 9] has a namesake, which is sent with its new meaning
-    assert new.forwarded() == delta.added
-    assert new.stats()["ranges_apart"] == old.stats()["ranges_apart"]
-    new.check()
-
-
-def test_a_rebuild_that_would_lose_is_refused() -> None:
-    """An entry without ranges on the new grid is an error."""
-    old = Mics((0, 63))
-    add(old, "a", Ranges.of([(0, 3)]))
-    with pytest.raises(HilcastError, match=r"^stale-grid: 1 live entries not on the new grid, first 'a'"):
-        rebuilt(old, (0, 255), {})
-
-
 # --- parameters and state -----------------------------------------------------------------------------------
 
 
@@ -302,6 +277,19 @@ def test_good_parameters_are_taken() -> None:
     good = {"merging": "imperfect", "budget": 0.2, "cap": 64, "mode": "projected", "exact": "pairwise"}
     assert check_parameters(good) == []
     assert Mics(DOMAIN, good).parameters.cap == 64
+
+
+def test_numbers_of_a_long_life() -> None:
+    """After thousands of replacements the bytes are those of a fresh reduction with the same entries."""
+    worn, fresh = Mics(DOMAIN), Mics(DOMAIN)
+    entries = {"b": Ranges.of([(9, 12)]), "a": Ranges.of([(9, 12), (20, 22)])}
+    for _ in range(600):
+        for id, entry in entries.items():
+            worn.update({id: entry})
+    fresh.update(entries)
+    worn._counts = dict(fresh._counts)
+    assert worn.encode() == fresh.encode()
+    assert worn._next > 1024 + 4 * 2
 
 
 @pytest.mark.parametrize("cut", [0, 1, 5, -1])
