@@ -32,9 +32,7 @@ def certain(lows: Ranks, highs: Ranks, rows: Ints, ids: Ints, box_lows: Ranks, b
 
 
 @njit
-def _covered_runs(
-    lows: Ranks, highs: Ranks, rows: Ints, starts: Ints, box_lows: Ranks, box_highs: Ranks
-) -> Bools:
+def _covered_runs(lows: Ranks, highs: Ranks, rows: Ints, starts: Ints, box_lows: Ranks, box_highs: Ranks) -> Bools:
     keep = np.empty(len(starts) - 1, np.bool_)
     for run in range(len(starts) - 1):
         first, end = starts[run], starts[run + 1]

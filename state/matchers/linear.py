@@ -74,9 +74,7 @@ class LinearMatcher:
         if mode == "possible":
             return Matches.of(events, ids)
         box_lows, box_highs = self._lows.T[rows], self._highs.T[rows]
-        return certain(
-            lows, highs, events, ids, np.ascontiguousarray(box_lows), np.ascontiguousarray(box_highs)
-        )
+        return certain(lows, highs, events, ids, np.ascontiguousarray(box_lows), np.ascontiguousarray(box_highs))
 
     def insert(self, boxes: Boxes, owners: Ints) -> None:
         assert boxes.d == self.d
