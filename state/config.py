@@ -149,9 +149,7 @@ class Config:
 
 def _facts(event_type: EventType) -> dict[str, object]:
     facts: dict[str, object] = {name: getattr(event_type, name) for name in EventType.__dataclass_fields__}
-    facts["attributes"] = [
-        [a.name, a.kind, a.min, a.max, a.values, a.imprecise] for a in event_type.attributes
-    ]
+    facts["attributes"] = [[a.name, a.kind, a.min, a.max, a.values, a.imprecise] for a in event_type.attributes]
     return facts
 
 
@@ -225,13 +223,11 @@ def _read_config(root: Table, directory: Path | None) -> Config:
 
 
 def _read_overlay(table: Table) -> Overlay:
-    before = len(table.faults)
     brokers = table.take("brokers", list_of(named(NAME)), ())
     links = table.take("links", list_of(_link, distinct=False), ())
     table.end()
-    if "brokers" not in table.raw:
-        table.fault("brokers", "missing")
-    elif not brokers and len(table.faults) == before:
+    table.need("brokers")
+    if not brokers and table.raw.get("brokers") == []:
         table.fault("brokers", "must name at least one broker")
     if brokers:
         for fault in overlays.faults(brokers, links):
@@ -254,9 +250,7 @@ def _check_collisions(table: Table, overlay: Overlay, topics: Topics) -> None:
             other = first.setdefault(metric_name(topics.link(*direction)), direction)
             if other != direction:
                 both = f"{topics.link(*other)} and {topics.link(*direction)}"
-                table.fault(
-                    "links", f"{both} collide in Kafka, which takes '.' and '_' for one; rename a broker"
-                )
+                table.fault("links", f"{both} collide in Kafka, which takes '.' and '_' for one; rename a broker")
 
 
 def _read_deployment(table: Table, overlay: Overlay, directory: Path | None) -> Deployment:
@@ -323,9 +317,7 @@ def _read_settings(table: Table) -> Settings:
         "tombstone_hours": (1, 1_000_000),
         "delivery_retention_hours": (1, 1_000_000),
     }
-    numbers = {
-        name: table.take(name, integer(*limit), getattr(defaults, name)) for name, limit in limits.items()
-    }
+    numbers = {name: table.take(name, integer(*limit), getattr(defaults, name)) for name, limit in limits.items()}
     settings = Settings(master=table.take("master", text, defaults.master), **numbers)
     table.end()
     return settings
@@ -343,9 +335,7 @@ def _read_distribution(table: Table, overlay: Overlay) -> dict[str, Distribution
     return distribution
 
 
-def _read_sources(
-    root: Table, overlay: Overlay, types: Mapping[str, EventType], topics: Topics
-) -> tuple[Source, ...]:
+def _read_sources(root: Table, overlay: Overlay, types: Mapping[str, EventType], topics: Topics) -> tuple[Source, ...]:
     sources: list[Source] = []
     for number, raw in enumerate(root.take("sources", list_of(a_table, distinct=False), ()), 1):
         table = Table(raw, f"sources[{number}]", root.faults)
@@ -357,9 +347,7 @@ def _read_sources(
         )
         # As collisions go by metric name, and any client may come along, the whole prefix is taken.
         if metric_name(source.topic).startswith(metric_name(f"{topics.prefix}.")):
-            table.fault(
-                "topic", f"{source.topic!r} is under the prefix {topics.prefix!r}, hilcast's own topics"
-            )
+            table.fault("topic", f"{source.topic!r} is under the prefix {topics.prefix!r}, hilcast's own topics")
         if source.topic and source.topic in [other.topic for other in sources]:
             table.fault("topic", f"{source.topic!r} is given twice")
         if source.broker and _lacks(overlay.brokers, source.broker):
@@ -439,9 +427,7 @@ def _read_type(types: Table, name: str, table: Table) -> EventType:
     attributes_table = table.table("attributes")
     attributes = tuple(_read_attribute(key, below) for key, below in attributes_table.tables())
     if table.raw.get("attributes", {}) == {}:
-        table.fault(
-            "attributes", "must hold at least one attribute" if "attributes" in table.raw else "missing"
-        )
+        table.fault("attributes", "must hold at least one attribute" if "attributes" in table.raw else "missing")
     if "" in attributes_table.raw:
         attributes_table.fault("", "an attribute needs a name")
     no_parameters: dict[str, object] = {}
@@ -503,9 +489,7 @@ def _read_attribute(name: str, table: Table) -> Attribute:
     if imprecise and kind not in ("int", "float", "timestamp"):
         table.fault("imprecise", f"only int, float and timestamp can be imprecise, not {kind}")
     certainty = cast(Literal["certain", "possible"] | None, imprecise)
-    return _with_domain(
-        Attribute(name, cast(Kind, kind), None, None, values or (), certainty), table, low, high
-    )
+    return _with_domain(Attribute(name, cast(Kind, kind), None, None, values or (), certainty), table, low, high)
 
 
 def _raw(value: object) -> object:
@@ -522,9 +506,7 @@ def _with_domain(attribute: Attribute, table: Table, low: object, high: object) 
     both = low_bound is not None and high_bound is not None
     if both and rank(attribute, low_bound) >= rank(attribute, high_bound):
         table.fault("max", f"must be greater than min: {shown(low_bound)} .. {shown(high_bound)}")
-    return Attribute(
-        attribute.name, attribute.kind, low_bound, high_bound, attribute.values, attribute.imprecise
-    )
+    return Attribute(attribute.name, attribute.kind, low_bound, high_bound, attribute.values, attribute.imprecise)
 
 
 _BOUND_OF_KIND = {

@@ -33,8 +33,9 @@ class Table:
     distribution.b1.treshold: unknown key; did you mean 'threshold'?
     """
 
-    def __init__(self, raw: Mapping[str, object], place: str, faults: list[str]) -> None:
-        self.raw = raw
+    def __init__(self, raw: Mapping[str, object] | None, place: str, faults: list[str]) -> None:
+        self.raw = raw or {}
+        self.is_sound = raw is not None
         self.place = place
         self.faults = faults
         self.taken: set[str] = set()
@@ -48,9 +49,9 @@ class Table:
         self.faults.append(f"{self.at(key)}: {reason}")
 
     def need(self, *keys: str) -> None:
-        """Note each of these keys that is missing."""
+        """Note each of these keys that is missing, unless the table itself is at fault."""
         for key in keys:
-            if key not in self.raw:
+            if self.is_sound and key not in self.raw:
                 self.fault(key, "missing")
 
     def take(self, key: str, read: Reader[T], default: D) -> T | D:
@@ -66,8 +67,8 @@ class Table:
 
     def table(self, key: str) -> Table:
         """The table under a key; an empty one where it is missing or at fault."""
-        empty: dict[str, object] = {}
-        return Table(self.take(key, table, empty), self.at(key), self.faults)
+        missing: dict[str, object] = {}
+        return Table(self.take(key, table, None if key in self.raw else missing), self.at(key), self.faults)
 
     def tables(self) -> list[tuple[str, Table]]:
         """All tables below, for tables whose keys are names; what is no table is noted and left out."""
