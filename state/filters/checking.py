@@ -59,9 +59,7 @@ def checked(
     dimension = event_type.dimension.get(name)
     if dimension is None:
         known = _listed([attribute.name for attribute in event_type.attributes])
-        raise FilterError(
-            "filter-attribute", f"{shown(name)} is no attribute of {event_type.name} ({known})", position
-        )
+        raise FilterError("filter-attribute", f"{shown(name)} is no attribute of {event_type.name} ({known})", position)
     attribute = event_type.attributes[dimension]
     if operator in _LIKE:
         return _checked_like(attribute, operator, literals, position)

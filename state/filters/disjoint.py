@@ -67,6 +67,14 @@ def _grown(rows: Ranks, count: int) -> Ranks:
 
 
 @njit
+def _meet(lows: Ranks, highs: Ranks, i: int, other_lows: Ranks, other_highs: Ranks, j: int) -> bool:
+    for k in range(lows.shape[1]):  # noqa: SIM110 - compiled code has no generators
+        if lows[i, k] > other_highs[j, k] or highs[i, k] < other_lows[j, k]:
+            return False
+    return True
+
+
+@njit
 def _disjoint(lows: Ranks, highs: Ranks, room: int) -> tuple[Ranks, Ranks, int]:
     n, d = lows.shape
     out_lows, out_highs = np.empty((2 * n + 8, d), np.int64), np.empty((2 * n + 8, d), np.int64)
@@ -78,14 +86,11 @@ def _disjoint(lows: Ranks, highs: Ranks, room: int) -> tuple[Ranks, Ranks, int]:
         out_lows[count], out_highs[count] = lows[i], highs[i]
         count += 1
         for j in range(first):
+            if not _meet(lows, highs, i, out_lows, out_highs, j):
+                continue  # then no piece of box i meets it either
             piece = first
             while piece < count:
-                overlap = True
-                for k in range(d):
-                    if out_lows[piece, k] > out_highs[j, k] or out_highs[piece, k] < out_lows[j, k]:
-                        overlap = False
-                        break
-                if not overlap:
+                if not _meet(out_lows, out_highs, piece, out_lows, out_highs, j):
                     piece += 1
                     continue
                 for k in range(d):
@@ -120,12 +125,7 @@ def _intersections(
     count = 0
     for i in range(lows.shape[0]):
         for j in range(other_lows.shape[0]):
-            meet = True
-            for k in range(d):
-                if max(lows[i, k], other_lows[j, k]) > min(highs[i, k], other_highs[j, k]):
-                    meet = False
-                    break
-            if not meet:
+            if not _meet(lows, highs, i, other_lows, other_highs, j):
                 continue
             if count == cap:
                 return out_lows, out_highs, -1
@@ -155,14 +155,8 @@ def _joined(lows: Ranks, highs: Ranks) -> int:
                 # Disjoint boxes that differ in one dimension only are apart there, so low - 1 cannot
                 # overflow.
                 if different >= 0 and (
-                    (
-                        lows[i, different] > highs[j, different]
-                        and lows[i, different] - 1 == highs[j, different]
-                    )
-                    or (
-                        lows[j, different] > highs[i, different]
-                        and lows[j, different] - 1 == highs[i, different]
-                    )
+                    (lows[i, different] > highs[j, different] and lows[i, different] - 1 == highs[j, different])
+                    or (lows[j, different] > highs[i, different] and lows[j, different] - 1 == highs[i, different])
                 ):
                     lows[i, different] = min(lows[i, different], lows[j, different])
                     highs[i, different] = max(highs[i, different], highs[j, different])

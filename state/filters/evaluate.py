@@ -254,9 +254,7 @@ TextOf = Callable[[str, Rows], Sequence[object]]
 """The values of a text attribute in some rows of the batch: asked only for rows that ranks leave open."""
 
 
-def matches_batch(
-    filter: Filter, ranks: Ranks, event_type: EventType, text: TextOf | None = None
-) -> NDArray[np.bool_]:
+def matches_batch(filter: Filter, ranks: Ranks, event_type: EventType, text: TextOf | None = None) -> NDArray[np.bool_]:
     """Tell for each row of rank vectors (n, d) whether it satisfies the filter.
 
     `text(attribute, rows)` gives the values of those rows; a filter whose geometry is exact never asks.

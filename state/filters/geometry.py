@@ -36,7 +36,6 @@ from state.space.ranks import (
     present_span,
     rank,
     span_below,
-    span_equal,
     text_is_exact,
     text_prefix_span,
 )
@@ -171,16 +170,11 @@ def _opposite(pair: tuple[Spans, Spans], attribute: Attribute) -> tuple[Spans, S
 
 
 def _equal(attribute: Attribute, value: Value) -> tuple[Spans, Spans]:
-    if isinstance(value, Timestamp):
-        value = value.micros
-    if attribute.kind in ("int", "float", "timestamp"):
-        assert not isinstance(value, str)
-        span = span_equal(attribute, value)
-    else:
-        point = rank(attribute, value)
-        assert point != ABSENT, f"{value!r} was checked to fit {attribute}"
-        span = point, point
-    spans = () if span is None else (span,)
+    point = value.micros if isinstance(value, Timestamp) else rank(attribute, value)
+    # A number that the attribute cannot hold (1.5 for an int, 2^53 + 1 for a double) equals no value of it.
+    if point == ABSENT or (attribute.kind == "float" and float(value) != value):  # type: ignore[arg-type]
+        return (), ()
+    spans = ((point, point),)
     return spans, () if isinstance(value, str) and _shares_rank(attribute, value) else spans
 
 
@@ -294,9 +288,7 @@ def _split(children: Iterable[Filter]) -> tuple[list[Predicate], list[And | Or]]
     return leaves, [child for child in children if not isinstance(child, Predicate)]
 
 
-def _all_of(
-    leaves: list[Predicate], branches: list[And | Or], event_type: EventType, cap: int
-) -> _Region | None:
+def _all_of(leaves: list[Predicate], branches: list[And | Or], event_type: EventType, cap: int) -> _Region | None:
     spans, exact = _all_spans(leaves, event_type)
     if spans is None:
         return _nowhere(event_type)
@@ -311,9 +303,7 @@ def _all_of(
     return None if corners is None else _Region(corners, exact)
 
 
-def _any_of(
-    leaves: list[Predicate], branches: list[And | Or], event_type: EventType, cap: int
-) -> _Region | None:
+def _any_of(leaves: list[Predicate], branches: list[And | Or], event_type: EventType, cap: int) -> _Region | None:
     spans, exact = _any_spans(leaves, event_type)
     regions = [_product({k: s}, event_type.d, cap) for k, s in spans.items() if s]
     for branch in branches:
@@ -330,6 +320,8 @@ def _any_of(
         return None
     if len(known) == 1:
         return _Region(known[0], exact)
+    if sum(len(corners[0]) for corners in known) > 2 * cap:
+        return None  # overlaps seldom halve them, and to try costs much
     lows, highs = (np.concatenate([corners[i] for corners in known]) for i in (0, 1))
     corners = disjoint_union(lows, highs, cap)
     return None if corners is None else _Region(corners, exact)

@@ -218,15 +218,9 @@ def _syntax_error(text: str, error: UnexpectedInput) -> FilterError:
     expected = _expectation(error.accepts)
     if error.token.type == "$END":
         return FilterError("filter-syntax", f"the filter ends where {expected} was expected", len(text))
-    hint = (
-        "; nothing equals NULL, use IS NULL"
-        if error.token.type == "NULL" and "NULL" not in error.accepts
-        else ""
-    )
+    hint = "; nothing equals NULL, use IS NULL" if error.token.type == "NULL" and "NULL" not in error.accepts else ""
     found = shown(str(error.token.value))
-    return FilterError(
-        "filter-syntax", f"found {found} where {expected} was expected{hint}", error.token.start_pos
-    )
+    return FilterError("filter-syntax", f"found {found} where {expected} was expected{hint}", error.token.start_pos)
 
 
 def _expectation(terminals: set[str]) -> str:

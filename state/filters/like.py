@@ -106,9 +106,7 @@ def _finder(part: Part) -> Callable[[str, int, int], int]:
 
         return find
     anywhere = sum(1 << i for i, c in enumerate(part) if c is None)
-    places = {
-        c: anywhere | sum(1 << i for i, other in enumerate(part) if other == c) for c in part if c is not None
-    }
+    places = {c: anywhere | sum(1 << i for i, other in enumerate(part) if other == c) for c in part if c is not None}
     whole = 1 << (len(part) - 1)
 
     def shift(text: str, start: int, end: int) -> int:

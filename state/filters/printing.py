@@ -34,9 +34,7 @@ def to_text(filter: Filter) -> str:
         return predicate_text(filter)
     if isinstance(filter, Or):
         return " OR ".join(to_text(child) for child in filter.children)
-    return " AND ".join(
-        f"({to_text(child)})" if isinstance(child, Or) else to_text(child) for child in filter.children
-    )
+    return " AND ".join(f"({to_text(child)})" if isinstance(child, Or) else to_text(child) for child in filter.children)
 
 
 def predicate_text(predicate: Predicate) -> str:

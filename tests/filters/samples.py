@@ -25,8 +25,7 @@ QUOTE = EventType(
     ),
 )
 PLAIN: dict[str, dict[str, Any]] = {
-    a.name: {"kind": a.kind, "values": list(a.values)} if a.values else {"kind": a.kind}
-    for a in QUOTE.attributes
+    a.name: {"kind": a.kind, "values": list(a.values)} if a.values else {"kind": a.kind} for a in QUOTE.attributes
 }
 """The same type as the oracle knows it."""
 
@@ -111,9 +110,7 @@ def random_filter(random: Random, depth: int) -> str:
 def random_event(random: Random) -> dict[str, Any]:
     """Decoded JSON by a seeded generator: two of three values of the right kind, one of six missing."""
     kinds = [(a, random.randrange(6)) for a in QUOTE.attributes]
-    return {
-        a.name: random.choice(WRONG if dice == 1 else EVENT_VALUES[a.kind]) for a, dice in kinds if dice > 0
-    }
+    return {a.name: random.choice(WRONG if dice == 1 else EVENT_VALUES[a.kind]) for a, dice in kinds if dice > 0}
 
 
 def filters(leaf: st.SearchStrategy[str] | None = None, max_leaves: int = 8) -> st.SearchStrategy[str]:

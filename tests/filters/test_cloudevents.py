@@ -54,9 +54,7 @@ json_filters = st.recursive(
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    st.one_of(json_filters, st.lists(json_filters, max_size=3)), st.lists(events(), min_size=4, max_size=10)
-)
+@given(st.one_of(json_filters, st.lists(json_filters, max_size=3)), st.lists(events(), min_size=4, max_size=10))
 def test_dialects_agree_with_the_oracle(value: Any, batch: list[dict[str, Any]]) -> None:
     """exact, prefix, suffix, all, any, not, sql and a list of them match what the oracle says they match."""
     holds = compile(read_filter(value, QUOTE), QUOTE)

@@ -260,9 +260,7 @@ def test_boxes_are_counted_and_not_expanded(attributes: int) -> None:
 
 def test_the_same_filter_gives_the_same_boxes() -> None:
     """Deterministic: corners in the same order every time, as a replay needs."""
-    tree = parse(
-        "price < 5 OR volume IN (1, 3, 5) AND NOT (side = 'buy' OR halted = true) OR price > 3", QUOTE
-    )
+    tree = parse("price < 5 OR volume IN (1, 3, 5) AND NOT (side = 'buy' OR halted = true) OR price > 3", QUOTE)
     first = geometry(tree, QUOTE)
     assert all(geometry(tree, QUOTE).boxes == first.boxes for _ in range(3))
     assert first.boxes.lows.dtype == np.int64

@@ -178,9 +178,7 @@ def test_printing_and_parsing_again_gives_the_same_tree(text: str) -> None:
     if len(printed.encode()) <= BYTES_MAX:
         again = parse(printed, QUOTE)
         assert again == tree
-        assert [[*map(type, p.values)] for p in predicates(again)] == [
-            [*map(type, p.values)] for p in predicates(tree)
-        ]
+        assert [[*map(type, p.values)] for p in predicates(again)] == [[*map(type, p.values)] for p in predicates(tree)]
         assert to_text(again) == printed
     assert oracle.nesting(oracle.parse(printed)) <= oracle.nesting(oracle.parse(text))
 
@@ -217,9 +215,7 @@ SOUP = [
     "-.5e3",
     "nope",
 ]
-SOUP += (
-    [word.lower() for word in KEYWORDS] + LITERALS["timestamp"][:2] + ["'", '"', "\0", "é", "--", "1e", "\n"]
-)
+SOUP += [word.lower() for word in KEYWORDS] + LITERALS["timestamp"][:2] + ["'", '"', "\0", "é", "--", "1e", "\n"]
 
 
 @settings(max_examples=500, deadline=None)
