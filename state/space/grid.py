@@ -227,9 +227,7 @@ class Grid:
         first = corners.min(axis=1) << (self.k - levels)
         last = ((corners.max(axis=1) + 1) << (self.k - levels)) - 1
         everything = Boxes.everything(len(self.attributes))
-        lows, highs = (
-            np.repeat(corner, self.cubes, axis=0) for corner in (everything.lows, everything.highs)
-        )
+        lows, highs = (np.repeat(corner, self.cubes, axis=0) for corner in (everything.lows, everything.highs))
         for i, column in enumerate(self.columns):
             low = self.starts[i, first[:, i]]
             after = self.starts[i, np.minimum(last[:, i] + 1, 2**self.k - 1)]
@@ -305,8 +303,7 @@ def _read_description(description: Mapping[str, Any]) -> Grid:
     if description["format"] != DESCRIPTION_FORMAT or description["curve"] != "hilbertcurve":
         raise ValueError("unknown format or curve")
     attributes = tuple(
-        Attribute(str(a["name"]), a["kind"], values=tuple(a.get("values", ())))
-        for a in description["attributes"]
+        Attribute(str(a["name"]), a["kind"], values=tuple(a.get("values", ()))) for a in description["attributes"]
     )
     dimensions = tuple(description["index"])
     event_type = EventType(description["type"], attributes, cubes=description["cubes"])
@@ -399,6 +396,18 @@ def choose_dimensions(
     return tuple(event_type.attributes[column].name for column in selective)
 
 
+def warm() -> None:
+    """Compile every kernel of the grid, the walk within a budget included, on a little data."""
+    attributes = (Attribute("a", "int", min=0, max=65535), Attribute("b", "int", min=0, max=65535))
+    grid = Grid.of(EventType("warm", attributes, bits=12, cubes=2))
+    boxes = Boxes.of([([3, 3], [65_000, 65_000]), ([0, 0], [1, 1])])
+    grid.ranges(boxes)
+    grid.ranges(boxes, cap=1)
+    grid.cubes_of(boxes)
+    grid.index(boxes.lows)
+    grid.point_cubes(boxes.lows)
+
+
 # --- kernels ------------------------------------------------------------------------------------------------
 
 
@@ -446,9 +455,7 @@ def _prefixes(
 
 
 @njit
-def _touched(
-    lows: Ranks, highs: Ranks, cube_lows: Ranks, cube_highs: Ranks, columns: Integers
-) -> NDArray[np.bool_]:
+def _touched(lows: Ranks, highs: Ranks, cube_lows: Ranks, cube_highs: Ranks, columns: Integers) -> NDArray[np.bool_]:
     """Tell for each cube whether a box meets it; only the grid's columns can keep them apart."""
     touched = np.zeros(len(cube_lows), np.bool_)
     for cube in range(len(cube_lows)):

@@ -12,9 +12,9 @@ were made for:
 All of it is ASCII, so that kcat can carry it. A client gets the grid by `Grid.from_description`.
 
 Differs: the paper trusts clients. Here nothing is delivered on the word of a header (the edge evaluates the
-event itself), an event mapped for another grid is mapped anew, and a subscription mapped for another grid
-is refused with `stale-grid`: its client must fetch the grid again. Left out: remapping old ranges to a new
-grid, which needs the old one.
+event itself), an event mapped for another grid is mapped anew, and a subscription mapped for another grid is
+refused with `stale-grid`: its client fetches the grid again. A broker that changes its own grid carries ranges
+over (`state/reductions/regrid.py`).
 """
 
 from __future__ import annotations
@@ -161,20 +161,14 @@ def read_subscription_mapping(text: str | bytes, grid: Grid, boxes: Boxes | None
     kind, _, rest = data.partition(b".")
     grid_hash, _, encoded = rest.partition(b".")
     if kind + b"." != _SUBSCRIPTION or len(grid_hash) != _HASH_CHARACTERS:
-        raise HilcastError(
-            "bad-value", f"ranges must begin with '{_SUBSCRIPTION.decode()}' and the grid's hash"
-        )
+        raise HilcastError("bad-value", f"ranges must begin with '{_SUBSCRIPTION.decode()}' and the grid's hash")
     if grid_hash != grid.hash.encode():
         named = grid_hash.decode("ascii", "replace")
-        raise HilcastError(
-            "stale-grid", f"ranges of grid {named}; it is {grid.hash} now: fetch it, map again"
-        )
+        raise HilcastError("stale-grid", f"ranges of grid {named}; it is {grid.hash} now: fetch it, map again")
     payload = _base64(encoded)
     ranges = None if payload is None else _read_ranges(np.frombuffer(payload, np.uint8), grid)
     if ranges is None:
-        raise HilcastError(
-            "bad-value", f"ranges must be base64 of at most {RANGES_MAX} ranges inside the grid"
-        )
+        raise HilcastError("bad-value", f"ranges must be base64 of at most {RANGES_MAX} ranges inside the grid")
     if boxes is not None and grid.is_exact(boxes) and not ranges.covers(grid.ranges(boxes)):
         raise HilcastError("bad-value", "the ranges do not cover the filter")
     return ranges

@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import ConfigError, HilcastError
+from state.space import grid as grid_module
+from state.space import ranges as ranges_module
 from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Boxes
 from state.space.event_type import Attribute, EventType
-from state.space.grid import Grid, choose_dimensions, default_bits, default_dimensions
+from state.space.grid import Grid, choose_dimensions, default_bits, default_dimensions, warm
 from state.space.ranks import rank
 
 SMALL = EventType(
@@ -58,10 +60,7 @@ def points() -> st.SearchStrategy[list[int]]:
 def some_boxes(draw: st.DrawFn) -> Boxes:
     pairs = draw(st.lists(st.tuples(points(), points()), max_size=4))
     return Boxes.of(
-        [
-            ([min(a, b) for a, b in zip(*p, strict=True)], [max(a, b) for a, b in zip(*p, strict=True)])
-            for p in pairs
-        ],
+        [([min(a, b) for a, b in zip(*p, strict=True)], [max(a, b) for a, b in zip(*p, strict=True)]) for p in pairs],
         d=5,
     )
 
@@ -200,9 +199,7 @@ def test_one_sided_predicates_are_one_face() -> None:
 def test_variable_cells_have_fewer_false_positives() -> None:
     """[MICS09] §6.3: as many cells, fitted to Zipf publications, let through fewer false positives."""
     random = np.random.default_rng(5)
-    event_type = EventType(
-        "z", tuple(Attribute(n, "int", min=0, max=9999) for n in "ab"), index=("a", "b"), bits=5
-    )
+    event_type = EventType("z", tuple(Attribute(n, "int", min=0, max=9999) for n in "ab"), index=("a", "b"), bits=5)
     grid = Grid.of(event_type)
     publications = np.minimum(random.zipf(1.4, (6000, 2)) * 3 + random.integers(0, 3, (6000, 2)), 9999)
     fitted = grid.fit(publications[:3000])
@@ -361,3 +358,24 @@ def test_choice_of_dimensions_is_by_selectivity(
     ranking = sorted("abcd", key=lambda name: (admitted[name], name))
     useful = [name for name in ranking[:count] if admitted[name] < everything]
     assert list(chosen) == (useful or ranking[:1])
+
+
+def test_nothing_is_compiled_after_warming() -> None:
+    """`warm` compiles every kernel for the types that real grids pass, whatever d, k, cubes and cap."""
+    kernels = [
+        getattr(module, name)
+        for module in (grid_module, ranges_module)
+        for name in vars(module)
+        if hasattr(getattr(module, name), "signatures")
+    ]
+    warm()
+    before = [len(kernel.signatures) for kernel in kernels]
+    assert min(before) >= 1
+    grid = grid_of(("x", "flag", "y", "kind"), 9, 64)
+    for boxes in (Boxes.everything(5), Boxes.of([([0] * 5, [1] * 5)] * 3), Boxes.empty(5)):
+        for cap in (None, 1, 100):
+            grid.ranges(boxes, cap)
+        grid.cubes_of(boxes)
+        grid.index(boxes.lows)
+        grid.point_cubes(boxes.highs)
+    assert [len(kernel.signatures) for kernel in kernels] == before
