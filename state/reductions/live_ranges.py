@@ -182,22 +182,28 @@ def _uncovered(
 
 @njit
 def _touching(
-    cells: Integers, directory: Integers, chunks: int, start: int, end: int, owners: Integers
+    cells: Integers, directory: Integers, chunks: int, starts: Integers, ends: Integers, owners: Integers
 ) -> int:
-    """Write the owners of the ranges that share an index with start..end; return how many."""
+    """Write the owners of the ranges that share an index with one of those asked for; return how many.
+
+    Where `owners` has no room they are only counted.
+    """
     found = 0
-    for at in range(chunks):
-        if directory[LOW, at] > end:
-            break
-        if directory[PEAK, at] < start:
-            continue
-        row = directory[ROW, at]
-        for i in range(directory[SIZE, at]):
-            if cells[START, row, i] > end:
+    for query in range(starts.shape[0]):
+        start, end = starts[query], ends[query]
+        for at in range(chunks):
+            if directory[LOW, at] > end:
                 break
-            if cells[END, row, i] >= start:
-                owners[found] = cells[OWNER, row, i]
-                found += 1
+            if directory[PEAK, at] < start:
+                continue
+            row = directory[ROW, at]
+            for i in range(directory[SIZE, at]):
+                if cells[START, row, i] > end:
+                    break
+                if cells[END, row, i] >= start:
+                    if found < owners.shape[0]:
+                        owners[found] = cells[OWNER, row, i]
+                    found += 1
     return found
 
 
@@ -300,11 +306,14 @@ class LiveRanges:
                 return Ranges(starts[:found], ends[:found])
             room *= 4
 
-    def touching(self, start: int, end: int) -> Integers:
-        """The owners of the ranges that share an index with start..end, one per range, in order of start."""
-        owners = np.empty(self._n, np.int64)
-        found = _touching(self._cells, self._directory, self._chunks, start, end, owners)
-        return owners[:found].copy()
+    def touching(self, ranges: Ranges) -> Integers:
+        """The owners of the live ranges that share an index with one of `ranges`, sorted, each once."""
+        owners = np.empty(256, np.int64)
+        while True:
+            found = _touching(self._cells, self._directory, self._chunks, ranges.starts, ranges.ends, owners)
+            if found <= len(owners):
+                return np.unique(owners[:found])
+            owners = np.empty(found, np.int64)
 
     def columns(self) -> tuple[Integers, Integers, Integers]:
         """Starts, ends and owners, sorted by start. Cost: O(n)."""

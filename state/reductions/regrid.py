@@ -8,7 +8,6 @@ are carried over cell by cell (`remapped`), rounded up to cells once more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -81,29 +80,3 @@ def _blocks(ranges: Ranges, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
             levels.append(level)
             start += 1 << grid.d * level
     return np.array(first, np.int64), np.array(levels, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Routing compared with the truth: what crossed a link, and how much of it nobody behind it wanted."""
-
-    publications: int
-    forwarded: int
-    false: int
-    lost: int
-    """Publications that should have crossed and did not: 0 for everything in this package."""
-
-    @property
-    def share(self) -> float:
-        """False positives as a share of what was forwarded ([MICS09] Table 2)."""
-        return self.false / self.forwarded if self.forwarded else 0.0
-
-
-def judged(routed: np.ndarray, wanted: np.ndarray) -> Judged:
-    """Compare what was routed with what was wanted, one truth value per publication.
-
-    >>> judged(np.array([True, True, False]), np.array([True, False, False]))
-    Judged(publications=3, forwarded=2, false=1, lost=0)
-    """
-    false, lost = int((routed & ~wanted).sum()), int((wanted & ~routed).sum())
-    return Judged(len(routed), int(routed.sum()), false, lost)

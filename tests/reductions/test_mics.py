@@ -106,6 +106,7 @@ def test_the_budget_is_kept(history, budget) -> None:
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=12), st.integers(0, 20))
+@settings(deadline=None)
 def test_the_widest_gap_within_a_budget(gaps, allowed) -> None:
     """It joins every gap up to a width, within the budget, and the next width would exceed it."""
     ends = [0]

@@ -13,7 +13,8 @@ from state.errors import HilcastError
 from state.reductions.interface import Ranges, add
 from state.reductions.interval_table import range_id
 from state.reductions.mics import Mics
-from state.reductions.regrid import boxes_of, judged, rebuilt, remapped
+from state.reductions.mics_high_dimensions import judged
+from state.reductions.regrid import boxes_of, rebuilt, remapped
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
