@@ -1,0 +1,241 @@
+"""Merging by minimum bounding rectangle ([MICS09] §3.6, figure 5b): the imperfect baseline of merging.
+
+Boxes are gathered in groups, and a neighbour gets the bounding rectangle of each. That is one box however
+many it stands for, and it also covers space that nobody asked for: the excess that MICS avoids (figure 5c).
+
+       ┌───┐                     ┌─────────┐
+       │ a │ ┌───┐    becomes    │ a . . . │     extra: every dot
+       └───┘ │ b │               │ . . . b │
+             └───┘               └─────────┘
+
+Which boxes to group well is NP-complete (the paper's [15]); here a box joins, of all groups, the one whose rectangle
+grows over the least space that neither held, if that is at most `budget` times what the two hold. With a budget
+of 0 only such boxes merge that make a rectangle exactly: perfect merging, as far as rectangles can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from state.errors import HilcastError
+from state.reductions.interface import Decision, Delta, Geometry
+from state.reductions.interval_table import pack_numbers, unpack_numbers
+from state.reductions.packing import pack_entries, unpack_entries_and
+from state.space.boxes import Boxes, Ranks
+
+FORMAT = 1
+Member = tuple[str, int]
+"""An entry's id and the number of one of its boxes."""
+
+
+class _Rectangles:
+    """The rectangles of all groups in flat arrays, for one vectorised look at all of them."""
+
+    def __init__(self, d: int) -> None:
+        self.lows = np.empty((16, d), np.int64)
+        self.highs = np.empty((16, d), np.int64)
+        self.n = 0
+
+    def append(self, low: Ranks, high: Ranks) -> None:
+        if self.n == len(self.lows):
+            self.lows = np.concatenate([self.lows, np.empty_like(self.lows)])
+            self.highs = np.concatenate([self.highs, np.empty_like(self.highs)])
+        self.lows[self.n], self.highs[self.n] = low, high
+        self.n += 1
+
+    def delete(self, at: int) -> None:
+        self.lows[at : self.n - 1] = self.lows[at + 1 : self.n]
+        self.highs[at : self.n - 1] = self.highs[at + 1 : self.n]
+        self.n -= 1
+
+
+def _volumes(lows: Ranks, highs: Ranks) -> NDArray[np.float64]:
+    """Cells of each box, as floats: sides of 2^64 in many dimensions fit, and rounding only moves a choice."""
+    return (highs.astype(np.float64) - lows.astype(np.float64) + 1.0).clip(min=0.0).prod(axis=1)
+
+
+def added_space(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """For each rectangle: the space its bounding with one more box adds beyond both, and the space both hold."""
+    bounding = _volumes(np.minimum(lows, low), np.maximum(highs, high))
+    common = _volumes(np.maximum(lows, low), np.minimum(highs, high))
+    both = _volumes(lows, highs) + _volumes(low[None, :], high[None, :]) - common
+    return bounding - both, both
+
+
+class RectangleMerging:
+    """Forwards the bounding rectangles of groups of boxes, each under the id of the group's first member.
+
+    Implements [MICS09] figure 5b. A group that loses a member is taken apart and its members are placed anew, so
+    that nothing remains of what was withdrawn.
+    Guarantee: superset; each merge adds at most `budget` times what it merges.
+    Cost: O(groups * d) a box, vectorised; a removal that of the group's members.
+
+    >>> merging = RectangleMerging(Boxes.of([([0, 0], [9, 9])]), {"budget": 0.5})
+    >>> a, b = Boxes.of([([0, 0], [1, 3])]), Boxes.of([([2, 1], [3, 3])])
+    >>> delta = merging.update({"a": a, "b": b})
+    >>> {id: (box.lows.tolist(), box.highs.tolist()) for id, box in delta.added.items()}
+    {'0.a': ([[0, 0]], [[3, 3]])}
+    """
+
+    def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
+        assert isinstance(domain, Boxes)
+        faults = self.check_parameters(parameters or {})
+        if faults:
+            raise HilcastError("bad-config", "; ".join(faults))
+        self.domain = domain
+        self.budget = float((parameters or {}).get("budget", 0.0))  # type: ignore[arg-type]
+        self._entries: dict[str, Boxes] = {}
+        self._groups: list[list[Member]] = []
+        """Members of each group, the one that it is named after first; the order of `_rectangles`."""
+        self._rectangles = _Rectangles(domain.d)
+        self._merged = 0
+
+    @staticmethod
+    def check_parameters(parameters: Mapping[str, object]) -> list[str]:
+        """The faults of the parameters: `budget`, a number from 0, is the only one."""
+        faults = [f"parameter {name!r} is unknown" for name in parameters if name != "budget"]
+        budget = parameters.get("budget", 0)
+        is_number = isinstance(budget, int | float) and not isinstance(budget, bool)
+        if not is_number or not 0 <= budget < float("inf"):  # type: ignore[operator]
+            faults.append(f"parameter 'budget' is {budget!r}, not a number from 0")
+        return faults
+
+    def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
+        """Add, replace and remove entries; the neighbour's rectangles change by the difference."""
+        before = self.forwarded()
+        gone = {id for id in removed if id in self._entries and id not in added}
+        gone |= {id for id in added if id in self._entries}
+        homeless = self._take_apart(gone)
+        for id in gone:
+            del self._entries[id]
+        for id, boxes in added.items():
+            assert isinstance(boxes, Boxes)
+            self._entries[id] = boxes
+            homeless += [(id, i) for i in range(len(boxes))]
+        for member in homeless:
+            self._place(member)
+        after = self.forwarded()
+        new = {id: boxes for id, boxes in after.items() if id not in before or before[id] != boxes}
+        return Delta(new, tuple(id for id in before if id not in after))
+
+    def _take_apart(self, gone: set[str]) -> list[Member]:
+        """Dissolve every group with a member that goes; return the members that stay."""
+        homeless: list[Member] = []
+        for at in range(len(self._groups) - 1, -1, -1):
+            members = self._groups[at]
+            if any(id in gone for id, _ in members):
+                homeless = [member for member in members if member[0] not in gone] + homeless
+                del self._groups[at]
+                self._rectangles.delete(at)
+        return homeless
+
+    def _place(self, member: Member) -> None:
+        """Add one box to a group that holds it, to the one that grows least, or make it a group."""
+        low, high = self._box(member)
+        rectangles, n = self._rectangles, self._rectangles.n
+        holding = self._holding(low, high)
+        if holding is not None:
+            self._groups[holding].append(member)
+            self._merged += 1
+            return
+        if n:
+            extra, both = added_space(rectangles.lows[:n], rectangles.highs[:n], low, high)
+            extra = np.where(extra <= self.budget * both, extra, np.inf)
+            best = int(np.argmin(extra))
+            if np.isfinite(extra[best]):
+                self._groups[best].append(member)
+                rectangles.lows[best] = np.minimum(rectangles.lows[best], low)
+                rectangles.highs[best] = np.maximum(rectangles.highs[best], high)
+                self._merged += 1
+                return
+        self._groups.append([member])
+        rectangles.append(low, high)
+
+    def _box(self, member: Member) -> tuple[Ranks, Ranks]:
+        boxes = self._entries[member[0]]
+        return boxes.lows[member[1]], boxes.highs[member[1]]
+
+    def decide(self, entry: Geometry) -> Decision:
+        """Covered if each of its boxes lies in one rectangle."""
+        assert isinstance(entry, Boxes)
+        by: list[str] = []
+        for low, high in entry:
+            held = self._holding(low, high)
+            if held is None:
+                return Decision(False, tuple(by), "a box lies in no single rectangle")
+            by.append(_group_id(self._groups[held]))
+        return Decision(True, tuple(dict.fromkeys(by)), "every box lies in one rectangle")
+
+    def _holding(self, low: Ranks, high: Ranks) -> int | None:
+        """The first group whose rectangle holds a box."""
+        n = self._rectangles.n
+        inside = (self._rectangles.lows[:n] <= low).all(axis=1) & (self._rectangles.highs[:n] >= high).all(axis=1)
+        return int(np.argmax(inside)) if inside.any() else None
+
+    def rectangles(self) -> Boxes:
+        """What is forwarded, as one set of boxes; they may overlap."""
+        n = self._rectangles.n
+        return Boxes(self._rectangles.lows[:n].copy(), self._rectangles.highs[:n].copy())
+
+    def forwarded(self) -> dict[str, Geometry]:
+        boxes = self.rectangles()
+        return {
+            _group_id(members): Boxes(boxes.lows[i : i + 1], boxes.highs[i : i + 1])
+            for i, members in enumerate(self._groups)
+        }
+
+    def stats(self) -> dict[str, int | float]:
+        boxes = sum(len(boxes) for boxes in self._entries.values())
+        return {
+            "entries": len(self._entries),
+            "forwarded": len(self._groups),
+            "withheld": boxes - len(self._groups),
+            "bytes": 16 * self.domain.d * (boxes + len(self._groups)),
+            "merged": self._merged,
+        }
+
+    def check(self) -> None:
+        """Assert: every box is in one group, and each rectangle bounds its members exactly."""
+        members = [member for group in self._groups for member in group]
+        assert sorted(members) == sorted((id, i) for id, boxes in self._entries.items() for i in range(len(boxes)))
+        for at, group in enumerate(self._groups):
+            boxes = [self._box(member) for member in group]
+            assert (np.min([low for low, _ in boxes], axis=0) == self._rectangles.lows[at]).all()
+            assert (np.max([high for _, high in boxes], axis=0) == self._rectangles.highs[at]).all()
+
+    def encode(self) -> bytes:
+        """Pack the entries, and for each group its members as positions among all boxes."""
+        first, positions = 0, {}
+        for id, boxes in self._entries.items():
+            positions.update({(id, i): first + i for i in range(len(boxes))})
+            first += len(boxes)
+        numbers = [self._merged, len(self._groups), *(len(group) for group in self._groups)]
+        numbers += [positions[member] for group in self._groups for member in group]
+        return pack_entries(FORMAT, self._entries, pack_numbers(numbers))
+
+    @classmethod
+    def decode(cls, blob: bytes, domain: Geometry, parameters: Mapping[str, object] | None = None) -> RectangleMerging:
+        """The reduction that `encode` packed."""
+        self = cls(domain, parameters)
+        self._entries, extra = unpack_entries_and(FORMAT, blob)
+        members = [(id, i) for id, boxes in self._entries.items() for i in range(len(boxes))]
+        head, at = unpack_numbers(extra, 2)
+        self._merged, count = int(head[0]), int(head[1])
+        sizes, at = unpack_numbers(extra, count, at)
+        positions, _ = unpack_numbers(extra, len(members), at)
+        for group in np.split(positions, np.cumsum(sizes)[:-1]) if count else []:
+            self._groups.append([members[position] for position in group.tolist()])
+            boxes = [self._box(member) for member in self._groups[-1]]
+            self._rectangles.append(
+                np.min([low for low, _ in boxes], axis=0), np.max([high for _, high in boxes], axis=0)
+            )
+        return self
+
+
+def _group_id(members: list[Member]) -> str:
+    """The id of a group: the number and the id of its first member's box, unlike that of any other group."""
+    id, number = members[0]
+    return f"{number}.{id}"

@@ -1,0 +1,112 @@
+"""The baseline of figure 5b: a superset whose excess is what was allowed, and nothing that outlives its members."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.errors import HilcastError
+from state.reductions.interface import Reduction, add, remove
+from state.reductions.rectangle_merging import RectangleMerging, added_space
+from state.space.boxes import Boxes
+from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
+
+SPACE = BoxSpace((0, 0), (4, 4), boxes_max=2)
+CUBE = Boxes.of([([0, 0], [4, 4])])
+
+
+def contract(budget, guarantee) -> Contract:
+    parameters = {"budget": budget}
+    return Contract(
+        make=lambda: RectangleMerging(CUBE, parameters),
+        decode=lambda blob: RectangleMerging.decode(blob, CUBE, parameters),
+        space=SPACE,
+        guarantee=guarantee,
+        whole=False,
+    )
+
+
+CONTRACT = contract(0.5, "superset")
+PERFECT = contract(0, "exact")
+TestMerging = machine(CONTRACT).TestCase
+TestPerfectMerging = machine(PERFECT).TestCase
+
+
+def test_the_same_in_any_process() -> None:
+    """Deltas and bytes do not depend on string hashes."""
+    assert_same_in_any_process("tests.reductions.test_rectangle_merging")
+
+
+boxes_of_one = SPACE.entries().filter(lambda e: len(e) >= 1).map(lambda e: Boxes(e.lows[:1], e.highs[:1]))
+
+
+@given(boxes_of_one, boxes_of_one)
+@settings(deadline=None)
+def test_added_space_is_counted(one, other) -> None:
+    """The space that a merge adds is that of the bounding rectangle less both, counted in cells."""
+    extra, both = added_space(one.lows, one.highs, other.lows[0], other.highs[0])
+    held = SPACE.points(one) | SPACE.points(other)
+    assert both[0] == len(held)
+    assert extra[0] == len(SPACE.points(one.joined(other).bounding())) - len(held)
+
+
+@given(st.lists(boxes_of_one, min_size=2, max_size=2), st.sampled_from([0.0, 0.3, 1.0]))
+@settings(deadline=None)
+def test_a_merge_keeps_its_budget(pair, budget) -> None:
+    """Two boxes merge if and only if the extra space is within the budget."""
+    merging = RectangleMerging(CUBE, {"budget": budget})
+    merging.update({"a": pair[0], "b": pair[1]})
+    held = SPACE.points(pair[0]) | SPACE.points(pair[1])
+    extra = len(SPACE.points(pair[0].joined(pair[1]).bounding())) - len(held)
+    assert (len(merging.forwarded()) == 1) == (extra <= budget * len(held))
+
+
+def test_figure_5b() -> None:
+    """Three boxes become their bounding rectangle, which covers cells that nobody asked for."""
+    merging = RectangleMerging(CUBE, {"budget": 10})
+    for id, low, high in (("a", [0, 0], [1, 1]), ("b", [1, 2], [2, 3]), ("c", [3, 1], [4, 2])):
+        add(merging, id, Boxes.of([(low, high)]))
+    assert merging.rectangles() == Boxes.of([([0, 0], [4, 3])])
+    assert list(merging.forwarded()) == ["0.a"]
+
+
+def test_what_is_covered_changes_nothing() -> None:
+    """A box inside one rectangle goes there, although it would make an exact rectangle with another one too."""
+    merging = RectangleMerging(CUBE, {"budget": 0})
+    add(merging, "small", Boxes.of([([0, 0], [1, 1])]))
+    add(merging, "tall", Boxes.of([([2, 0], [4, 4])]))
+    inner = Boxes.of([([2, 0], [3, 1])])
+    assert merging.decide(inner).by == ("0.tall",)
+    assert not add(merging, "inner", inner)
+
+
+def test_a_withdrawal_leaves_no_trace() -> None:
+    """When the box that held a group together goes, the rectangle shrinks to what is left."""
+    merging = RectangleMerging(CUBE, {"budget": 0})
+    add(merging, "left", Boxes.of([([0, 0], [1, 4])]))
+    add(merging, "middle", Boxes.of([([2, 0], [2, 4])]))
+    add(merging, "right", Boxes.of([([3, 0], [4, 4])]))
+    assert len(merging.forwarded()) == 1
+    delta = remove(merging, "middle")
+    assert list(delta.added) == ["0.left", "0.right"]
+    assert merging.rectangles() == Boxes.of([([0, 0], [1, 4]), ([3, 0], [4, 4])])
+
+
+@pytest.mark.parametrize("parameters", [{"budget": -1}, {"budget": "much"}, {"budget": True}, {"gap": 1}])
+def test_wrong_parameters_are_refused(parameters) -> None:
+    """Anything but a budget from 0 is a fault."""
+    assert RectangleMerging.check_parameters(parameters)
+    with pytest.raises(HilcastError, match=r"^bad-config: "):
+        RectangleMerging(CUBE, parameters)
+
+
+def test_wide_boxes_do_not_overflow() -> None:
+    """Boxes over every rank of many dimensions have a volume."""
+    merging = RectangleMerging(Boxes.everything(7), {"budget": 0.1})
+    assert isinstance(merging, Reduction)
+    everything = Boxes.everything(7)
+    merging.update({"a": everything, "b": everything, "c": Boxes.of([([0] * 7, [9] * 7)])})
+    assert merging.rectangles() == everything
+    assert np.isfinite(added_space(everything.lows, everything.highs, everything.lows[0], everything.highs[0])).all()
