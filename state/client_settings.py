@@ -13,8 +13,22 @@ _JAVA_LOGIN = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-_JAVA_ONLY = ("sasl.jaas.config", "ssl.truststore.", "ssl.keystore.", "sasl.login.callback", "sasl.client.callback")
-_RDKAFKA_ONLY = ("sasl.username", "sasl.password", "ssl.ca.", "ssl.certificate.", "ssl.key.", "enable.ssl.", "oauthbearer.")
+_JAVA_ONLY = (
+    "sasl.jaas.config",
+    "ssl.truststore.",
+    "ssl.keystore.",
+    "sasl.login.callback",
+    "sasl.client.callback",
+)
+_RDKAFKA_ONLY = (
+    "sasl.username",
+    "sasl.password",
+    "ssl.ca.",
+    "ssl.certificate.",
+    "ssl.key.",
+    "enable.ssl.",
+    "oauthbearer.",
+)
 
 
 def librdkafka(config: Config) -> dict[str, str]:

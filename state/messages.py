@@ -172,7 +172,9 @@ def _header_version(headers: Headers) -> int | None:
         return None
     text = given[-1] or b""
     if not re.fullmatch(rb"[0-9]{1,19}", text) or int(text) > VERSION_MAX:
-        raise HilcastError("bad-value", f"header hilcast_version must be an integer from 0 to 2^63-1, not {text[:80]!r}")
+        raise HilcastError(
+            "bad-value", f"header hilcast_version must be an integer from 0 to 2^63-1, not {text[:80]!r}"
+        )
     return int(text)
 
 

@@ -8,8 +8,8 @@ Layout (prefix `hilcast`; also under the key `hilcast:help`):
     hilcast:BROKER:TYPE:PART:local       hash: subscription id -> client, destination, boxes
     hilcast:BROKER:TYPE:PART:links       hash: neighbour -> what it asked for
 
-Index and vector entry are written by one script that refuses a lower (generation, batch). An entry counts only under the
-run id of the Redis that is up now: after a restart from an old dump everything is written again.
+Index and vector entry are written by one script that refuses a lower (generation, batch). An entry counts only under
+the run id of the Redis that is up now: after a restart from an old dump everything is written again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import redis
 
@@ -76,12 +77,12 @@ class RedisIndex:
     def __init__(self, config: Config, *, timeout_s: float = 5.0) -> None:
         self.prefix = config.deployment.prefix
         self.deployment = config.deployment.name
-        self._client = redis.Redis.from_url(
+        self._client: Any = redis.Redis.from_url(
             config.deployment.redis,
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
             health_check_interval=0,
-            **config.redis,  # type: ignore[arg-type]
+            **config.redis,
         )
         self._publish = self._client.register_script(_PUBLISH)
         self._run = ""
@@ -131,7 +132,7 @@ class RedisIndex:
     def retire(self, keys: Iterable[Key]) -> None:
         """Drop vector entries that the configuration no longer has."""
         wanted = {str(key).encode() for key in keys}
-        stale = [f for f in self._client.hkeys(self.vector_key) if f not in wanted]  # type: ignore[union-attr]
+        stale = [f for f in self._client.hkeys(self.vector_key) if f not in wanted]
         if stale:
             self._client.hdel(self.vector_key, *stale)
 
@@ -150,11 +151,11 @@ class RedisIndex:
         if not keys:
             return []
         blobs = self._client.mget([self._name(key, "index") for key in keys])
-        return [_unseal(blob) for blob in blobs]  # type: ignore[union-attr]
+        return [_unseal(blob) for blob in blobs]
 
     def meta(self, key: Key) -> dict[str, str]:
         """The readable summary of one part."""
-        return {k.decode(): v.decode() for k, v in self._client.hgetall(self._name(key, "meta")).items()}  # type: ignore[union-attr]
+        return {k.decode(): v.decode() for k, v in self._client.hgetall(self._name(key, "meta")).items()}
 
     def missing(self, keys: Iterable[Key], generation: int) -> list[Key]:
         """Parts without a valid entry of this generation under the present run: what must be written again."""
@@ -168,7 +169,7 @@ class RedisIndex:
     def figures(self) -> dict[str, str]:
         """Live figures that the running job left for `status`."""
         stored = self._client.hgetall(f"{self.prefix}:figures:{self.deployment}")
-        return {k.decode(): v.decode() for k, v in stored.items()}  # type: ignore[union-attr]
+        return {k.decode(): v.decode() for k, v in stored.items()}
 
     def count(self, figures: Mapping[str, int | float]) -> None:
         """Add to the live figures."""

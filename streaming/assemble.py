@@ -1,7 +1,7 @@
 """Building the rows that go out: gathers over Arrow columns, a Python step only where text must be made.
 
-An output row is (which input row, which topic, which extra headers). Keys and values are taken from the input columns; the
-header list of a row is its input's kept headers followed by its extra ones, gathered from one pool of headers:
+An output row is (which input row, which topic, which extra headers). Keys and values are taken from the input columns;
+the header list of a row is its input's kept headers followed by its extra ones, gathered from one pool of headers:
 
     pool:  [ input headers ........ | extra headers made here ........ ]
     row:     kept positions of its input + positions of its own extras
@@ -68,9 +68,7 @@ def build(outgoing: Outgoing, envelopes: Envelopes) -> pa.RecordBatch | None:
     return pa.RecordBatch.from_arrays([column.take(order) for column in columns], schema=SCHEMA)
 
 
-def _headers(
-    outgoing: Outgoing, envelopes: Envelopes, rows: NDArray[np.int64], extras: NDArray[np.int64]
-) -> pa.Array:
+def _headers(outgoing: Outgoing, envelopes: Envelopes, rows: NDArray[np.int64], extras: NDArray[np.int64]) -> pa.Array:
     """The header lists of the output rows, gathered from the pool of input headers and extras."""
     added_start, added_counts, pool_names, pool_values = _pool(outgoing, envelopes)
     kept_start = np.concatenate([[0], np.cumsum(envelopes.kept_counts)[:-1]]).astype(np.int64)
@@ -95,9 +93,7 @@ def _headers(
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat)
 
 
-def _pool(
-    outgoing: Outgoing, envelopes: Envelopes
-) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.Array, pa.Array]:
+def _pool(outgoing: Outgoing, envelopes: Envelopes) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.Array, pa.Array]:
     """All headers there are: of the input, gained by sources, and made here."""
     n = len(envelopes)
     counts = np.zeros(n, np.int64)

@@ -1,9 +1,9 @@
 """The checkpoint directory: one job at a time, and which generation its state belongs to.
 
-    CHECKPOINT/lock               held by the driver; names its process and its JVM
-    CHECKPOINT/generation.json    generation, fingerprint of the configuration, where the control query begins
-    CHECKPOINT/control-N/         Spark's own, one per generation
-    CHECKPOINT/route-HASH/        Spark's own, one per set of input topics
+CHECKPOINT/lock               held by the driver; names its process and its JVM
+CHECKPOINT/generation.json    generation, fingerprint of the configuration, where the control query begins
+CHECKPOINT/control-N/         Spark's own, one per generation
+CHECKPOINT/route-HASH/        Spark's own, one per set of input topics
 """
 
 from __future__ import annotations

@@ -86,7 +86,11 @@ def keyed(records: DataFrame, config: Config) -> DataFrame:
     broker, type_name = F.regexp_extract(text, inbox, 1), F.regexp_extract(text, inbox, 2)
     id = F.regexp_extract(text, inbox, 3)
     home = F.concat(
-        broker, F.lit("/"), type_name, F.lit("/home:"), F.crc32(id.cast("binary")) % config.settings.home_shards
+        broker,
+        F.lit("/"),
+        type_name,
+        F.lit("/home:"),
+        F.crc32(id.cast("binary")) % config.settings.home_shards,
     )
     is_control = F.col("topic") == config.topics.control
     target = F.regexp_extract(text, internal, 1)
@@ -132,7 +136,9 @@ def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: Gro
     worker = _worker(boot)
     records = [record for frame in frames for record in _records(frame)]
     blob = state.get[2] if state.exists else None
-    result = handle(key[0], None if blob is None else bytes(blob), records, worker.context.at(boot.generation, _batch()))
+    result = handle(
+        key[0], None if blob is None else bytes(blob), records, worker.context.at(boot.generation, _batch())
+    )
     if result.topics:
         worker.topics.ensure(result.topics)
     if result.index is not None:

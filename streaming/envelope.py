@@ -32,8 +32,8 @@ class Envelopes:
     """The JSON object of attributes: the value itself, or `data` of a structured event."""
     broker: list[str | None]
     type: list[str | None]
-    source: list[bytes]
-    id: list[bytes]
+    source: list[bytes | None]
+    id: list[bytes | None]
     origin: list[str | None]
     """The neighbour it came from, for records of link topics."""
     bad: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -119,7 +119,10 @@ def _texts(values: list[bytes | None]) -> list[str | None]:
 
 
 def _adapt_sources(
-    envelopes: Envelopes, config: Config, missing: dict[str, list[bool]], columns: dict[str, list[bytes | None]]
+    envelopes: Envelopes,
+    config: Config,
+    missing: dict[str, list[bool]],
+    columns: dict[str, list[bytes | None]],
 ) -> None:
     """Fill in what plain JSON of an existing producer lacks."""
     sources = {source.topic: source for source in config.sources}
@@ -156,11 +159,15 @@ def _read_structured(
     missing: dict[str, list[bool]],
 ) -> None:
     """Read events whose attributes are in the value; the value itself is forwarded as it is."""
-    hits = np.flatnonzero(np.asarray(pc.equal(pc.utf8_lower(names), "content-type").to_numpy(zero_copy_only=False), bool))
+    hits = np.flatnonzero(
+        np.asarray(pc.equal(pc.utf8_lower(names), "content-type").to_numpy(zero_copy_only=False), bool)
+    )
     if not len(hits):
         return
     kinds = contents.take(pa.array(hits)).to_pylist()
-    structured = [int(rows[h]) for h, kind in zip(hits, kinds, strict=True) if (kind or b"").lower().startswith(STRUCTURED)]
+    structured = [
+        int(rows[h]) for h, kind in zip(hits, kinds, strict=True) if (kind or b"").lower().startswith(STRUCTURED)
+    ]
     if not structured:
         return
     values = envelopes.values.to_pylist()

@@ -1,8 +1,8 @@
 """The index as a route worker holds it: loaded from Redis, checked by version, swapped by reference.
 
-Before its first row a task reads the version vector. A part is used only if the cached version is the one in the vector,
-written under the Redis that is up now; otherwise it is loaded, or the task waits and says so. So a lost, old or damaged
-index can delay a publication, never misroute it.
+Before its first row a task reads the version vector. A part is used only if the cached version is the one in the
+vector, written under the Redis that is up now; otherwise it is loaded, or the task waits and says so. So a lost, old or
+damaged index can delay a publication, never misroute it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class IndexCache:
         for key in self.keys:
             version = vector.get(str(key))
             if version is None or version.run != run or version.generation != self.boot.generation:
-                return f"the index of {key} is not in redis yet"
+                return "the index in redis is not complete"
             batch = max(batch, version.batch)
             held = self._parts.get(key)
             if held is None or held[0] != version.epoch:
@@ -97,7 +97,7 @@ class IndexCache:
         for key, loaded in zip(stale, self.redis.load(stale), strict=True):
             if loaded is None:
                 self._ask(key)
-                return f"the index of {key} is lost or damaged"
+                return "a part of the index in redis is lost or damaged"
             self._parts[key] = loaded
         if stale or self._snapshot is None:
             self._rebuild({(key.broker, key.type) for key in stale})

@@ -1,7 +1,7 @@
 """The streaming job of one deployment: begin or continue a generation, run both queries, keep everything in order.
 
-    lock the checkpoint ─> topics ─> generation (continue, or rebuild from the registry) ─> index in Redis
-        ─> control query, route query ─> `ready` ─> until SIGTERM: timers, Redis, topics, restarts
+lock the checkpoint ─> topics ─> generation (continue, or rebuild from the registry) ─> index in Redis
+    ─> control query, route query ─> `ready` ─> until SIGTERM: timers, Redis, topics, restarts
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from streaming.topics import TopicKeeper
 TICK_S = 0.25
 WATCH_S = 1.0
 TOPICS_S = 5.0
+REPUBLISH_S = 20.0
 RESTART_S = 2.0
 RESTART_MAX_S = 30.0
 
@@ -58,11 +59,17 @@ class Job:
         self.topics = TopicKeeper(config)
         self.redis = RedisIndex(config)
         self.producer = Producer(
-            {**librdkafka(config), "enable.idempotence": "true", "linger.ms": "5", "message.max.bytes": "1100000"}
+            {
+                **librdkafka(config),
+                "enable.idempotence": "true",
+                "linger.ms": "5",
+                "message.max.bytes": "1100000",
+            }
         )
         self.timers = Timers(config, self._send)
         self.offsets = Offsets(config)
         self.queries: dict[str, StreamingQuery] = {}
+        self._republished: dict[Key, float] = {}
         self._restart_at: dict[str, float] = {}
         self._failures: dict[str, int] = {}
 
@@ -117,9 +124,7 @@ class Job:
             ),
             "route": pooled(
                 "route",
-                lambda: route.start(
-                    spark, boot, self.offsets.resume("route", topics), self.checkpoint.route(topics)
-                ),
+                lambda: route.start(spark, boot, self.offsets.resume("route", topics), self.checkpoint.route(topics)),
             ),
         }
 
@@ -195,7 +200,9 @@ class Job:
         """Let `hilcast wait` know who hosts what before the first batch."""
         committer = Committer(self.config, "control")
         topics = self.config.topics
-        known = committer.committed([TopicPartition(t, 0) for t in (topics.subscriptions, topics.advertisements, topics.control)])
+        known = committer.committed(
+            [TopicPartition(t, 0) for t in (topics.subscriptions, topics.advertisements, topics.control)]
+        )
         starting: dict[str, dict[str, int]] = json.loads(generation.starting_offsets)
         offsets = {topic: {"0": known.get((topic, 0), max(0, by["0"]))} for topic, by in starting.items()}
         committer.commit(offsets)
@@ -234,14 +241,17 @@ class Job:
             if "redis" not in type(error).__module__:
                 raise
             return  # away: the workers wait and say so; it is asked again in a second
-        if missing and time.monotonic() - self._republished > 5.0:
-            say(f"redis lost {len(missing)} of {len(keys)} index parts; writing them again")
-            self._republished = time.monotonic()
-            for key in missing:
+        if not missing:
+            self._republished.clear()
+            return
+        now = time.monotonic()
+        due = [key for key in missing if now - self._republished.get(key, -REPUBLISH_S) >= REPUBLISH_S]
+        if due:
+            say(f"redis lost {len(due)} of {len(keys)} index parts; having them written again")
+            for key in due:
+                self._republished[key] = now
                 self._send(str(key), Republish())
             self._flush()
-
-    _republished = -10.0
 
     def _generation(self) -> int:
         generation = self.checkpoint.generation()

@@ -1,4 +1,4 @@
-"""Where a query begins when its checkpoint does not say: at what was committed to its consumer group, else the beginning."""
+"""Where a query begins when its checkpoint does not say: where its consumer group stands, else at the beginning."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class Offsets:
             offset = committed.get(place, EARLIEST)
             if offset != EARLIEST and not low <= offset <= high:
                 lost = f"{place[0]}/{place[1]}: committed {offset}, the topic holds {low} to {high}"
-                print(f"the {query} query cannot resume where it was, beginning at the oldest record: {lost}", file=sys.stderr)
+                print(
+                    f"the {query} query cannot resume where it was, beginning at the oldest record: {lost}",
+                    file=sys.stderr,
+                )
                 offset = EARLIEST
             starting[partition.topic][str(partition.partition)] = offset
         return starting

@@ -65,16 +65,16 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         self._thread = threading.Thread(target=self._write, name="progress", daemon=True)
         self._thread.start()
 
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 Spark's name
+    def onQueryStarted(self, event: Any) -> None:
         return None
 
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 Spark's name
+    def onQueryIdle(self, event: Any) -> None:
         return None
 
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 Spark's name
+    def onQueryTerminated(self, event: Any) -> None:
         return None
 
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 Spark's name
+    def onQueryProgress(self, event: Any) -> None:
         progress = json.loads(event.progress.json)
         self._events.put(progress)
 
@@ -108,7 +108,9 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
             "rows": progress["numInputRows"],
             "batch_ms": progress.get("batchDuration", 0),
         }
-        producer.produce(self.config.topics.progress, key=f"{name}/{self.config.deployment.name}", value=json.dumps(line))
+        producer.produce(
+            self.config.topics.progress, key=f"{name}/{self.config.deployment.name}", value=json.dumps(line)
+        )
         producer.flush(10.0)
         self.latest[name] = line
         self.batches[name] = self.batches.get(name, 0) + 1

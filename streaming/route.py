@@ -10,7 +10,7 @@ cannot be used. `mapInArrow` rows reach Kafka at the end of the task, together.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 import msgspec
@@ -164,7 +164,7 @@ class Slice:
         return {place: np.array(members, np.int64) for place, members in groups.items()}
 
     def _conforming(
-        self, junctions: dict[str, Junction], rows: NDArray[np.int64], batch: RankBatch
+        self, junctions: Mapping[str, Junction], rows: NDArray[np.int64], batch: RankBatch
     ) -> NDArray[np.bool_]:
         """Events that an advertisement of their publisher at their entry broker holds; the others are refused."""
         ok = np.ones(len(rows), bool)
@@ -172,7 +172,7 @@ class Slice:
             row = int(rows[i])
             if self.envelopes.origin[row] is not None:
                 continue  # it was checked where it entered
-            publisher = self.envelopes.source[row].decode("utf-8", "replace")
+            publisher = (self.envelopes.source[row] or b"").decode("utf-8", "replace")
             checks = junctions[self.envelopes.broker[row] or ""].advertisements.get(publisher, [])
             if not any(check(batch.event(i)) for check in checks):
                 ok[i] = False
@@ -206,7 +206,7 @@ class Slice:
         for (origin, target), wasted in routed.wasted.items():
             self.figures[f"link_wasted:{origin}>{target}"] += wasted
 
-    def _deliver(self, routed: Routed, junctions: dict[str, Junction], rows: NDArray[np.int64]) -> None:
+    def _deliver(self, routed: Routed, junctions: Mapping[str, Junction], rows: NDArray[np.int64]) -> None:
         """One delivery per event, client and destination, whichever brokers matched."""
         events, targets, ids = [], [], []
         table: dict[tuple[str, str], int] = {}
@@ -248,9 +248,14 @@ class Slice:
         for row, target, a, b in zip(rows.tolist(), targets.tolist(), first.tolist(), ends.tolist(), strict=True):
             digest = digests.get(row)
             if digest is None:
-                digest = digests[row] = event_digest(source[row], id[row])
+                digest = digests[row] = event_digest(source[row] or b"", id[row] or b"")
             matched = names[a] if b == a + 1 else joined_ids(names[a:b].tolist())
-            values = [delivery_id(digest, table[target][0]).encode(), matched.encode(), clients[target], epoch]
+            values = [
+                delivery_id(digest, table[target][0]).encode(),
+                matched.encode(),
+                clients[target],
+                epoch,
+            ]
             out.extra_values += values if not self.snapshot.stale else [*values, b"true"]
         out.extra_names += labels * len(rows)
         out.add(rows, codes[targets], len(labels))

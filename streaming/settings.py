@@ -47,6 +47,10 @@ SPARK = {
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.redaction.regex": "(?i)secret|password|token|jaas|passphrase|credential",
+}
+
+LOCAL = {
+    # on one machine everything stays on loopback
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -89,9 +93,13 @@ def session(config: Config, path: str) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers must have the same packages
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(f"hilcast {config.deployment.name}").master(config.settings.master)
-    settings = {name: value.format(shuffle_partitions=config.settings.shuffle_partitions) for name, value in SPARK.items()}
+    settings = {
+        name: value.format(shuffle_partitions=config.settings.shuffle_partitions) for name, value in SPARK.items()
+    }
     jars = os.environ.get("HILCAST_SPARK_JARS")
     settings |= {"spark.jars": jars} if jars else {"spark.jars.packages": CONNECTOR}
+    if config.settings.master.startswith("local"):
+        settings |= LOCAL
     settings |= dict(config.spark)
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -1,7 +1,7 @@
 """Time to live and the end of tombstones: the one clock of the control plane, in the driver.
 
-The core has no clock. A follower of the registry knows every expiry; when one is due it sends `expire(id, version)` to the
-home that owns it, and again after a while if the registry still shows the fact alive.
+The core has no clock. A follower of the registry knows every expiry; when one is due it sends `expire(id, version)` to
+the home that owns it, and again after a while if the registry still shows the fact alive.
 """
 
 from __future__ import annotations

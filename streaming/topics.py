@@ -1,7 +1,7 @@
 """Topics: which ones the configuration needs, how each is kept, and making sure that they exist.
 
-One partition where order matters to us (inboxes, control, registry, links, deliveries); log-append time everywhere, since time to
-live and `verify` are judged by the broker's clock. The registry alone is compacted: it is the truth.
+One partition where order matters to us (inboxes, control, registry, links, deliveries); log-append time everywhere,
+since time to live and `verify` are judged by the broker's clock. The registry alone is compacted: it is the truth.
 """
 
 from __future__ import annotations

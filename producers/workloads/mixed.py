@@ -11,7 +11,18 @@ from collections.abc import Callable
 
 from state.space.event_type import Attribute, EventType
 
-WORDS = ("IBM", "SAP", "ORCL", "MSFT", "AAPL", "Société Générale", "Berkshire Hathaway A", "ß", "a%b_c", "it's")
+WORDS = (
+    "IBM",
+    "SAP",
+    "ORCL",
+    "MSFT",
+    "AAPL",
+    "Société Générale",
+    "Berkshire Hathaway A",
+    "ß",
+    "a%b_c",
+    "it's",
+)
 TIMES = tuple(f"2026-0{month}-1{day}T0{day}:30:00.00000{month}Z" for month in (1, 5, 9) for day in (1, 5, 9))
 
 
@@ -25,9 +36,7 @@ def events(event_type: EventType, seed: int) -> Callable[[], dict[str, object]]:
             chance = rng.random()
             if chance < 0.06:
                 continue
-            made[attribute.name] = (
-                None if chance < 0.08 else "?!" if chance < 0.10 else _value(attribute, rng)
-            )
+            made[attribute.name] = None if chance < 0.08 else "?!" if chance < 0.10 else _value(attribute, rng)
         made["note"] = rng.randint(0, 10**6)
         return made
 

@@ -128,14 +128,12 @@ class Cube:
             shards = self.context.config.settings.home_shards
             held = [id for id in self.state.local if shard(id, shards) == origin.number]
             held_ads = [
-                id
-                for id in self.state.advertised.get(LOCAL, {})
-                if shard(id.split("/")[1], shards) == origin.number
+                id for id in self.state.advertised.get(LOCAL, {}) if shard(id.split("/")[1], shards) == origin.number
             ]
         else:
             held = list(self.state.received.get(origin.broker, {}))
             held_ads = list(self.state.advertised.get(origin.broker, {}))
-        kept = {x.id for part in parts for x in [*part.local, *part.entries]}
+        kept = {x.id for part in parts for x in part.local} | {x.id for part in parts for x in part.entries}
         kept_ads = {x.id for part in parts for x in part.advertised}
         for part in parts:
             self._change(part)
@@ -176,7 +174,7 @@ class Cube:
         self.changed.setdefault(interface, {})[self._name(interface, id)] = geometry
 
     def _name(self, interface: str, id: str) -> str:
-        """Ids as the reductions know them: BROKER/ID for subscriptions; ranges are told apart by where they came from."""
+        """Ids as the reductions know them: BROKER/ID for subscriptions; ranges are told apart by their interface."""
         if interface == LOCAL:
             return f"{self.key.broker}/{id}"
         return f"{interface}>{id}" if self.ranges else id
@@ -280,8 +278,8 @@ class Cube:
             for id, geometry in ids.items()
         }
         if not self.type.advertisements:
-            added = {id: g for id, g in changes.items() if g is not None and len(g)}
-            return added, [id for id in changes if id not in added]
+            there = {id: g for id, g in changes.items() if g is not None and len(g)}
+            return there, [id for id in changes if id not in there]
         selected = dict.fromkeys(self.state.selected.get(neighbour, []))
         fresh = set(changes)
         if neighbour in self.ads_changed:

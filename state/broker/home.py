@@ -34,7 +34,6 @@ from state.messages import (
 from state.space.boxes import Boxes
 from state.space.mapping import read_subscription_mapping
 
-
 FORMAT = 1
 
 
@@ -358,9 +357,7 @@ class Home:
         return entries
 
 
-def refusal(
-    record: Record, context: Context, error: HilcastError, owner: str | None, version: int | None
-) -> Output:
+def refusal(record: Record, context: Context, error: HilcastError, owner: str | None, version: int | None) -> Output:
     """The `refused` receipt of a control event, with as much of it as can be read."""
     owner = owner or owner_of(record, record.topic == context.topics.advertisements)
     key = None if record.key is None else record.key.decode("utf-8", "replace")

@@ -8,7 +8,7 @@ own snapshots arrive.
     registry facts ──> homes ──> cubes ──> neighbours' cubes ──> ... ──> quiet
                                                                           ├─> states of our keys   (seeds)
                                                                           ├─> compiled indexes     (Redis)
-                                                                          └─> snapshots for, and requests to, other deployments
+                                                                          └─> greetings to other deployments
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def rebuild(
 
 
 def _restore_homes(
-    facts: Iterable[tuple[str, str, str, str, Fact]], everyone: Context, ours: frozenset[str], rebuilt: Rebuilt
+    facts: Iterable[tuple[str, str, str, str, Fact]],
+    everyone: Context,
+    ours: frozenset[str],
+    rebuilt: Rebuilt,
 ) -> tuple[dict[Key, bytes], dict[Key, list[Output]]]:
     by_home: dict[Key, list[tuple[str, Fact]]] = defaultdict(list)
     for kind, broker, type_name, id, fact in facts:
@@ -138,7 +141,7 @@ def _settle(
 
 
 def _ours(key: Key, blob: bytes, context: Context) -> bytes:
-    """A state as this deployment begins with it: what others' brokers said is a stand-in until they say it themselves."""
+    """A state as this deployment begins with it: what others' brokers said stands in until they say it themselves."""
     if key.is_home:
         return blob
     state = decode_state(blob)

@@ -34,7 +34,8 @@ class Tree:
 
     @classmethod
     def of(cls, overlay: Overlay) -> Tree:
-        order, parent = [overlay.brokers[0]], {}
+        order = [overlay.brokers[0]]
+        parent: dict[str, str] = {}
         for broker in order:
             for neighbour in overlay.neighbours(broker):
                 if neighbour != parent.get(broker):

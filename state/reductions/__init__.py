@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from state.errors import HilcastError
@@ -52,4 +52,4 @@ def _class(event_type: EventType) -> Any:
         raise HilcastError("bad-config", f"unknown reduction {event_type.reduction!r}") from None
 
 
-__all__ = ["Mapping", "check_parameters", "create", "forwards_ranges", "restore"]
+__all__ = ["check_parameters", "create", "forwards_ranges", "restore"]

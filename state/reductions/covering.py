@@ -194,9 +194,7 @@ class Covering:
         rows = self._active
         start = 0
         while True:
-            row = int(
-                _containing(rows.lows, rows.highs, rows.owners, rows.n, boxes.lows[0], boxes.highs[0], start)
-            )
+            row = int(_containing(rows.lows, rows.highs, rows.owners, rows.n, boxes.lows[0], boxes.highs[0], start))
             if row < 0:
                 return None
             owner = int(rows.owners[row])

@@ -45,6 +45,4 @@ def unpack_entries_and(format: int, blob: bytes) -> tuple[dict[str, Boxes], byte
     lows = np.frombuffer(packed.lows, "<i8").reshape(-1, packed.d)
     highs = np.frombuffer(packed.highs, "<i8").reshape(-1, packed.d)
     starts = [0, *ends[:-1]]
-    return {
-        id: Boxes(lows[a:b], highs[a:b]) for id, a, b in zip(packed.ids, starts, ends, strict=True)
-    }, packed.extra
+    return {id: Boxes(lows[a:b], highs[a:b]) for id, a, b in zip(packed.ids, starts, ends, strict=True)}, packed.extra

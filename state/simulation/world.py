@@ -22,13 +22,14 @@ from state.broker.core import handle
 from state.broker.home import Fact, decode_fact
 from state.broker.index import CompiledPart, Junction, load_part
 from state.broker.keys import UNROUTABLE, Key, home_key, index_keys
-from state.broker.protocol import seeds
+from state.broker.protocol import encode, seeds
 from state.broker.rebuild import rebuild
 from state.broker.routing import Tree, route
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Output, Record, split_key
 from state.space.decode import decode
+from state.space.grid import Grid
 
 
 @dataclass
@@ -93,7 +94,7 @@ class SimulatedDeployment:
         self.states = {}
         for key, blob in rebuilt.states.items():
             for seed in seeds(self.generation, blob):
-                log.append(Output(topics.control, key.encode(), _encode(seed)))
+                log.append(Output(topics.control, key.encode(), encode(seed)))
         for output in rebuilt.outputs:
             log.append(output)
         self.index = {Key.parse(key): load_part(blob) for key, blob in rebuilt.indexes.items()}
@@ -167,9 +168,7 @@ class SimulatedDeployment:
         assert batch.valid[0]
         hosts = frozenset(self.config.deployment.hosts)
         junctions = {b: self.junction(b, event.type) for b in hosts}
-        routed = route(
-            self.world.tree, hosts, junctions, batch.ranks, {(broker, origin): np.array([0])}, batch.event
-        )
+        routed = route(self.world.tree, hosts, junctions, batch.ranks, {(broker, origin): np.array([0])}, batch.event)
         united: dict[tuple[str, str], set[str]] = defaultdict(set)
         for at, (_, owners) in routed.matches.items():
             for owner in owners:
@@ -196,18 +195,18 @@ class World:
         self.log = Log()
         self.config = config
         self.tree = Tree.of(config.overlay)
-        self._grids: dict[str, dict[str, object]] = {}
+        self._grids: dict[str, dict[str, Grid]] = {}
         hosting = hosting or [config.overlay.brokers]
         self.deployments = []
         for i, hosts in enumerate(hosting):
             deployment = replace(config.deployment, name=f"d{i}", hosts=hosts)
             self.deployments.append(SimulatedDeployment(self, replace(config, deployment=deployment)))
 
-    def grids(self, config: Config) -> dict[str, object]:
+    def grids(self, config: Config) -> dict[str, Grid]:
         """Grids of a configuration, built once."""
         fingerprint = config.fingerprint()
         if fingerprint not in self._grids:
-            self._grids[fingerprint] = Context(config, 0, 0).grids  # type: ignore[assignment]
+            self._grids[fingerprint] = Context(config, 0, 0).grids
         return self._grids[fingerprint]
 
     def facts(self) -> list[tuple[str, str, str, str, Fact]]:
@@ -252,9 +251,3 @@ class World:
             hosts = host.config.deployment.hosts
             waiting += [(target, source) for source, target in links if target not in hosts]
         return deliveries, crossed
-
-
-def _encode(message: object) -> bytes:
-    from state.broker.protocol import encode
-
-    return encode(message)  # type: ignore[arg-type]

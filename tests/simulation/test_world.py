@@ -57,9 +57,7 @@ class Drill:
         self.plain = plain_type(config)
         if advertised:
             for broker in config.overlay.brokers:
-                self.world.send(
-                    ADVERTISEMENTS, f"{broker}/{TYPE}/a", {"publisher": broker, "filter": self.filter()}
-                )
+                self.world.send(ADVERTISEMENTS, f"{broker}/{TYPE}/a", {"publisher": broker, "filter": self.filter()})
 
     def change(self):
         broker = self.rng.choice(self.config.overlay.brokers)

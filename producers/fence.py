@@ -1,0 +1,123 @@
+"""`hilcast wait`: return when every control event sent so far is in force everywhere. Needs only Kafka.
+
+A deployment is a consumer group `PREFIX.control.NAME`; its commits say how far its control query has come, the commit
+metadata which brokers it hosts. One control event causes others, a hop at a time, so one look is not enough: each round
+reads the ends of the inboxes and of the control topic and waits until every broker's deployment has committed them.
+After as many rounds as a consequence can have hops, everything is in force.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from state.client_settings import librdkafka
+from state.config import Config
+
+POLL_S = 0.1
+MARGIN_ROUNDS = 2
+"""Beyond home, cube and the hops: a gap that is repaired takes a request and a snapshot."""
+
+
+@dataclass(frozen=True)
+class Behind:
+    """A broker whose deployment has not come far enough, or that nobody hosts."""
+
+    broker: str
+    deployment: str | None
+    missing: int
+
+    def __str__(self) -> str:
+        if self.deployment is None:
+            return f"{self.broker}: no deployment hosts it"
+        return f"{self.broker}: deployment {self.deployment} is {self.missing} control records behind"
+
+
+class Fence:
+    """Waits on the control progress of all deployments of one prefix."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._admin = AdminClient(librdkafka(config))
+        self._consumer = Consumer({**librdkafka(config), "group.id": f"{config.deployment.prefix}.fence"})
+        topics = config.topics
+        self._partitions = [
+            TopicPartition(name, 0) for name in (topics.subscriptions, topics.advertisements, topics.control)
+        ]
+
+    @property
+    def rounds(self) -> int:
+        """As many as a consequence can have hops; with advertisements it may travel there and back."""
+        diameter = self.config.overlay.diameter()
+        back = any(event_type.advertisements for event_type in self.config.types.values())
+        return (2 if back else 1) * diameter + 2 + MARGIN_ROUNDS
+
+    def wait(self, timeout_s: float = 60.0) -> list[Behind]:
+        """Wait; return who is still behind at the timeout: nobody means that all is in force."""
+        deadline = time.monotonic() + timeout_s
+        behind: list[Behind] = []
+        for _ in range(self.rounds):
+            ends = self._ends()
+            while behind := self._behind(ends):
+                if time.monotonic() > deadline:
+                    return behind
+                time.sleep(POLL_S)
+        return behind
+
+    def _ends(self) -> dict[str, int]:
+        ends = {}
+        for partition in self._partitions:
+            _, ends[partition.topic] = self._consumer.get_watermark_offsets(partition, timeout=10.0)
+        return ends
+
+    def _behind(self, ends: dict[str, int]) -> list[Behind]:
+        best: dict[str, Behind | None] = {b: Behind(b, None, 0) for b in self.config.overlay.brokers}
+        for name, (hosts, committed) in self._deployments().items():
+            missing = sum(max(0, end - committed.get(topic, 0)) for topic, end in ends.items())
+            for broker in hosts:
+                known = best.get(broker)
+                if broker not in best or known is None:
+                    continue
+                if missing == 0:
+                    best[broker] = None
+                elif known.deployment is None or missing < known.missing:
+                    best[broker] = Behind(broker, name, missing)
+        return [found for found in best.values() if found is not None]
+
+    def _deployments(self) -> dict[str, tuple[list[str], dict[str, int]]]:
+        """By deployment: the brokers it hosts and the offsets it has committed."""
+        prefix = f"{self.config.deployment.prefix}.control."
+        try:
+            listed = self._admin.list_consumer_groups(request_timeout=10.0).result()
+        except KafkaException:
+            return {}
+        names = [group.group_id for group in listed.valid if group.group_id.startswith(prefix)]
+        found: dict[str, tuple[list[str], dict[str, int]]] = {}
+        for name in names:
+            request = [ConsumerGroupTopicPartitions(name, self._partitions)]
+            try:
+                answer = self._admin.list_consumer_group_offsets(request, request_timeout=10.0)[name].result()
+            except KafkaException:
+                continue  # the group went away, or its coordinator is loading: it counts as behind this time
+            offsets = {p.topic: p.offset for p in answer.topic_partitions if p.offset >= 0}
+            texts = [p.metadata for p in answer.topic_partitions if p.metadata]
+            found[name.removeprefix(prefix)] = (_hosts(texts), offsets)
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _hosts(texts: list[str]) -> list[str]:
+    for text in texts:
+        try:
+            hosts = json.loads(text)["hosts"]
+        except (ValueError, KeyError, TypeError):
+            continue
+        if isinstance(hosts, list):
+            return [str(host) for host in hosts]
+    return []

@@ -1,0 +1,193 @@
+"""Running jobs on the real services, and a Kafka client that is not ours to look at them from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from infra.local import jars
+from producers.fence import Fence
+from state.config import load
+
+ROOT = Path(__file__).parents[2]
+
+
+class RunningJob:
+    """One `python -m streaming` on a configuration file, as `hilcast run` starts it."""
+
+    def __init__(self, config_path: Path) -> None:
+        self.path = config_path
+        self.log = config_path.with_suffix(".log")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, timeout_s: float = 240.0) -> RunningJob:
+        environment = {**os.environ, "HILCAST_SPARK_JARS": jars.spark_jars()}
+        self.output = self.log.with_suffix(".out")
+        with self.log.open("ab") as log, self.output.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "streaming", str(self.path)],
+                stdout=out,
+                stderr=log,
+                cwd=ROOT,
+                env=environment,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + timeout_s
+        while b"ready" not in self.output.read_bytes():
+            assert self.process.poll() is None, self.tail()
+            assert time.monotonic() < deadline, self.tail()
+            time.sleep(0.2)
+        return self
+
+    def stop(self, timeout_s: float = 60.0) -> int:
+        """SIGTERM, and the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def kill(self) -> None:
+        """`kill -9` of the driver alone; its JVM lives on for a moment, as it would in life."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(30.0)
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:]
+
+    def end(self) -> None:
+        """Leave nothing running, whatever happened."""
+        if self.process is not None and self.process.poll() is None:
+            try:
+                self.stop()
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def wait(self, timeout_s: float = 120.0) -> None:
+        """The fence: everything sent so far is in force everywhere."""
+        fence = Fence(load(self.path))
+        behind = fence.wait(timeout_s)
+        fence.close()
+        assert not behind, f"{'; '.join(map(str, behind))}\n{self.tail()}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One record as a foreign client sees it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] = field(default_factory=list)
+
+    def header(self, name: str) -> str | None:
+        found = [value for key, value in self.headers if key == name]
+        return None if not found or found[-1] is None else found[-1].decode()
+
+    @property
+    def json(self) -> dict[str, object]:
+        return json.loads(self.value or b"null")
+
+
+class Wire:
+    """Plain Kafka, with nothing of ours between."""
+
+    def __init__(self, kafka: str, prefix: str) -> None:
+        self.prefix = prefix
+        self._producer = Producer({"bootstrap.servers": kafka, "linger.ms": 2, "message.max.bytes": 2_000_000})
+        self._consumer = Consumer(
+            {"bootstrap.servers": kafka, "group.id": f"{prefix}-wire", "enable.auto.commit": False}
+        )
+
+    def send(self, topic, value, key=None, headers=()):
+        """Send one record to PREFIX.topic (or to another topic, given with a leading slash)."""
+        name = topic[1:] if topic.startswith("/") else f"{self.prefix}.{topic}"
+        failed = []
+        if isinstance(value, dict):
+            value = json.dumps(value)
+        while True:
+            try:
+                self._producer.produce(
+                    name, value=value, key=key, headers=list(headers), callback=lambda e, m: e and failed.append(e)
+                )
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+        return failed
+
+    def flush(self):
+        assert self._producer.flush(30.0) == 0
+
+    def subscribe(self, broker, type_name, id, client, filter, **more):
+        self.send("subscriptions", {"client": client, "filter": filter, **more}, key=f"{broker}/{type_name}/{id}")
+
+    def withdraw(self, broker, type_name, id):
+        self.send("subscriptions", None, key=f"{broker}/{type_name}/{id}")
+
+    def publish(self, broker, type_name, id, event, source="test", key=None):
+        headers = [("ce_specversion", b"1.0"), ("ce_id", id.encode()), ("ce_source", source.encode())]
+        headers += [("ce_type", type_name.encode()), ("ce_broker", broker.encode())]
+        value = event if isinstance(event, bytes | str) else json.dumps(event)
+        self.send("publications", value, key=key, headers=headers)
+
+    def topics(self):
+        return set(self._consumer.list_topics(timeout=10.0).topics)
+
+    def read(self, topic, timeout_s=20.0):
+        """Every record of a topic, from the beginning to its present end."""
+        name = topic[1:] if topic.startswith("/") else f"{self.prefix}.{topic}"
+        metadata = self._consumer.list_topics(name, timeout=10.0).topics[name]
+        seen = []
+        for number in sorted(metadata.partitions):
+            partition = TopicPartition(name, number, 0)
+            low, end = self._consumer.get_watermark_offsets(partition, timeout=10.0)
+            if low == end:
+                continue
+            self._consumer.assign([TopicPartition(name, number, low)])
+            deadline = time.monotonic() + timeout_s
+            position = low
+            while position < end:
+                assert time.monotonic() < deadline, f"{name} ended early at {position} of {end}"
+                for message in self._consumer.consume(1000, timeout=0.5):
+                    assert message.error() is None, message.error()
+                    position = message.offset() + 1
+                    seen.append(
+                        Seen(name, number, message.offset(), message.key(), message.value(), message.headers() or [])
+                    )
+        self._consumer.unassign()
+        return seen
+
+    def until(self, topic, enough, timeout_s=90.0):
+        """Read a topic again and again until `enough(records)` holds; return the records."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            name = topic[1:] if topic.startswith("/") else f"{self.prefix}.{topic}"
+            records = self.read(topic) if name in self.topics() else []
+            if enough(records):
+                return records
+            assert time.monotonic() < deadline, f"{topic}: {[r.value for r in records][-5:]}"
+            time.sleep(0.3)
+
+    def routed(self, count, timeout_s=120.0):
+        """Wait until the routing log accounts for `count` publications, whoever routed them."""
+
+        def enough(records):
+            covered = {}
+            for record in records:
+                line = record.json
+                if line["topic"] == f"{self.prefix}.publications":
+                    place = line["partition"]
+                    covered.setdefault(place, set()).update(range(line["first"], line["last"] + 1))
+            return sum(map(len, covered.values())) >= count
+
+        return self.until("routed", enough, timeout_s)
