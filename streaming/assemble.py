@@ -3,8 +3,8 @@
 An output row is (which input row, which topic, which extra headers). Keys and values are taken from the input columns;
 the header list of a row is its input's kept headers followed by its extra ones, gathered from one pool of headers:
 
-    pool:  [ input headers ........ | extra headers made here ........ ]
-    row:     kept positions of its input + positions of its own extras
+    pool:  [ input headers ........ | gained by sources ... | extra headers made here ........ ]
+    row:     kept positions of its input + positions of what it gained + positions of its own extras
 """
 
 from __future__ import annotations
@@ -21,30 +21,39 @@ from streaming.envelope import HEADER, Envelopes
 SCHEMA = pa.schema(
     [("topic", pa.string()), ("key", pa.binary()), ("value", pa.binary()), ("headers", pa.list_(HEADER))]
 )
+Ints = NDArray[np.int64]
 
 
 @dataclass
 class Outgoing:
     """Rows to write, collected by kind and built at the end."""
 
-    rows: list[NDArray[np.int64]] = field(default_factory=list)
-    topics: list[NDArray[np.int64]] = field(default_factory=list)
+    rows: list[Ints] = field(default_factory=list)
+    topics: list[Ints] = field(default_factory=list)
     """Codes into `names`."""
-    extras: list[NDArray[np.int64]] = field(default_factory=list)
-    """Number of extra headers of each row; the extras themselves follow in the same order."""
+    extras: list[Ints] = field(default_factory=list)
+    """(rows, k) positions of each row's extra headers in `extra_names` and `extra_values`."""
     names: list[str] = field(default_factory=list)
-    extra_names: list[str] = field(default_factory=list)
-    extra_values: list[bytes | None] = field(default_factory=list)
+    extra_names: list[pa.Array] = field(default_factory=list)
+    extra_values: list[pa.Array] = field(default_factory=list)
+    pooled: int = 0
 
     def code(self, topic: str) -> int:
         self.names.append(topic)
         return len(self.names) - 1
 
-    def add(self, rows: NDArray[np.int64], topics: NDArray[np.int64], extras_each: int = 0) -> None:
-        """Add rows; their extra headers, `extras_each` a row, must have been appended in the same order."""
+    def pool(self, name: str, values: list[bytes]) -> int:
+        """Add extra headers of one name to the pool; return the position of the first."""
+        first = self.pooled
+        self.extra_names.append(pa.repeat(pa.scalar(name, pa.string()), len(values)))
+        self.extra_values.append(pa.array(values, pa.binary()))
+        self.pooled += len(values)
+        return first
+
+    def add(self, rows: Ints, topics: Ints, extras: Ints | None = None) -> None:
         self.rows.append(rows)
         self.topics.append(topics)
-        self.extras.append(np.full(len(rows), extras_each, np.int64))
+        self.extras.append(np.empty((len(rows), 0), np.int64) if extras is None else extras)
 
 
 def build(outgoing: Outgoing, envelopes: Envelopes) -> pa.RecordBatch | None:
@@ -52,73 +61,70 @@ def build(outgoing: Outgoing, envelopes: Envelopes) -> pa.RecordBatch | None:
     if not outgoing.rows:
         return None
     rows, topics = np.concatenate(outgoing.rows), np.concatenate(outgoing.topics)
-    extras = np.concatenate(outgoing.extras)
-    headers = _headers(outgoing, envelopes, rows, extras)
     names = np.array(outgoing.names, dtype=object)
     rank = np.argsort(np.argsort(names, kind="stable"), kind="stable")
-    order = pa.array(np.argsort(rank[topics], kind="stable"))
+    order = np.argsort(rank[topics], kind="stable")
+    rows, topics = rows[order], topics[order]
     table = envelopes.table
     gather = pa.array(rows)
     columns = [
         pa.array(names, pa.string()).take(pa.array(topics)),
         table.column("key").take(gather),
         table.column("value").take(gather),
-        headers,
+        _headers(outgoing, envelopes, rows, order),
     ]
-    return pa.RecordBatch.from_arrays([column.take(order) for column in columns], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _headers(outgoing: Outgoing, envelopes: Envelopes, rows: NDArray[np.int64], extras: NDArray[np.int64]) -> pa.Array:
+def _headers(outgoing: Outgoing, envelopes: Envelopes, rows: Ints, order: Ints) -> pa.Array:
     """The header lists of the output rows, gathered from the pool of input headers and extras."""
-    added_start, added_counts, pool_names, pool_values = _pool(outgoing, envelopes)
+    added_start, added_counts, pool_names, pool_values, extra_base = _pool(outgoing, envelopes)
     kept_start = np.concatenate([[0], np.cumsum(envelopes.kept_counts)[:-1]]).astype(np.int64)
-    extra_base = len(envelopes.names) + int(added_counts.sum())
-    extra_start = extra_base + np.concatenate([[0], np.cumsum(extras)[:-1]]).astype(np.int64)
+    extra_counts = np.concatenate([np.full(len(e), e.shape[1], np.int64) for e in outgoing.extras])
+    extra_start = np.cumsum(extra_counts) - extra_counts
+    extras = extra_base + np.concatenate([e.reshape(-1) for e in outgoing.extras])
     pieces = [
         (kept_start[rows], envelopes.kept_counts[rows], envelopes.kept),
         (added_start[rows], added_counts[rows], None),
-        (extra_start, extras, None),
+        (extra_start[order], extra_counts[order], extras),
     ]
-    lengths = sum(counts for _, counts, _ in pieces)
     offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    np.cumsum(sum(counts for _, counts, _ in pieces), out=offsets[1:])
     positions = np.empty(int(offsets[-1]), np.int64)
     at = offsets[:-1].copy()
     for start, counts, through in pieces:
-        target, source = _spread(at, counts), _spread(start, counts)
-        positions[target] = source if through is None else through[source]
-        at += counts
+        if counts.any():
+            source = _spread(start, counts)
+            positions[_spread(at, counts)] = source if through is None else through[source]
+            at += counts
     gather = pa.array(positions)
     flat = pa.StructArray.from_arrays([pool_names.take(gather), pool_values.take(gather)], fields=list(HEADER))
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat)
 
 
-def _pool(outgoing: Outgoing, envelopes: Envelopes) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.Array, pa.Array]:
-    """All headers there are: of the input, gained by sources, and made here."""
+def _pool(outgoing: Outgoing, envelopes: Envelopes) -> tuple[Ints, Ints, pa.Array, pa.Array, int]:
+    """All headers there are: of the input, gained by sources, and made here; where the last ones begin."""
     n = len(envelopes)
-    counts = np.zeros(n, np.int64)
+    starts, counts = np.zeros(n, np.int64), np.zeros(n, np.int64)
     names: list[str] = []
-    values: list[bytes | None] = []
-    starts = np.zeros(n, np.int64)
+    values: list[bytes] = []
     for row in sorted(envelopes.added):
         starts[row], counts[row] = len(envelopes.names) + len(names), len(envelopes.added[row])
         names += [name for name, _ in envelopes.added[row]]
         values += [value for _, value in envelopes.added[row]]
-    pool_names = pa.concat_arrays([envelopes.names, pa.array(names + outgoing.extra_names, pa.string())])
-    pool_values = pa.concat_arrays([envelopes.contents, pa.array(values + outgoing.extra_values, pa.binary())])
-    return starts, counts, pool_names, pool_values
+    pool_names = pa.concat_arrays([envelopes.names, pa.array(names, pa.string()), *outgoing.extra_names])
+    pool_values = pa.concat_arrays([envelopes.contents, pa.array(values, pa.binary()), *outgoing.extra_values])
+    return starts, counts, pool_names, pool_values, len(envelopes.names) + len(names)
 
 
-def _spread(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _spread(starts: Ints, counts: Ints) -> Ints:
     """For each i the numbers starts[i], starts[i]+1, ... counts[i] of them, one after the other.
 
     >>> _spread(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
     """
-    total = int(counts.sum())
     ends = np.cumsum(counts)
-    within = np.arange(total) - np.repeat(ends - counts, counts)
-    return np.repeat(starts, counts) + within
+    return np.arange(int(counts.sum())) + np.repeat(starts - ends + counts, counts)
 
 
 def plain(outputs: list[Output]) -> pa.RecordBatch | None:

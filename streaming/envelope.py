@@ -1,6 +1,7 @@
-"""Reading publications: CloudEvents headers in Arrow columns, with no Python loop over events.
+"""Reading publications: CloudEvents headers in Arrow columns, with no Python loop over ordinary events.
 
     headers: list<struct<key, value>>     one row per event, flattened to two child columns
+    ce_broker, ce_type                    dictionary-encoded: a code per row, the few distinct texts beside
 
 Binary mode is the ordinary case and is read column by column. Structured mode (`content-type:
 application/cloudevents+json`) is read event by event; topics of `[[sources]]` gain the headers that they lack.
@@ -22,6 +23,36 @@ REQUIRED = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_broker")
 STRUCTURED = b"application/cloudevents"
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Column:
+    """A column of texts with few distinct values: a code per row, -1 where there is none."""
+
+    def __init__(self, codes: Ints, texts: list[str]) -> None:
+        self.codes = codes
+        self.texts = texts
+
+    @classmethod
+    def of(cls, values: pa.Array) -> Column:
+        encoded = values.dictionary_encode()
+        codes = np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+        return cls(codes.copy(), [(text or b"").decode("utf-8", "replace") for text in encoded.dictionary.to_pylist()])
+
+    @classmethod
+    def empty(cls, n: int) -> Column:
+        return cls(np.full(n, -1, np.int64), [])
+
+    def put(self, rows: Ints | int, text: str) -> None:
+        if text not in self.texts:
+            self.texts.append(text)
+        self.codes[rows] = self.texts.index(text)
+
+    def __getitem__(self, row: int) -> str | None:
+        code = self.codes[row]
+        return None if code < 0 else self.texts[code]
+
 
 @dataclass
 class Envelopes:
@@ -30,153 +61,141 @@ class Envelopes:
     table: pa.RecordBatch
     values: pa.Array
     """The JSON object of attributes: the value itself, or `data` of a structured event."""
-    broker: list[str | None]
-    type: list[str | None]
-    source: list[bytes | None]
-    id: list[bytes | None]
-    origin: list[str | None]
+    broker: Column
+    type: Column
+    origin: Column
     """The neighbour it came from, for records of link topics."""
+    source: pa.Array
+    id: pa.Array
+    names: pa.Array
+    contents: pa.Array
+    kept: Ints
+    """Positions in the flattened headers of what is passed on (incoming hilcast_* are dropped)."""
+    kept_counts: Ints
+    missing: dict[str, Bools]
     bad: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Code and reason by row, for what cannot be used."""
-    kept: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """Positions in the flattened headers of what is passed on (incoming hilcast_* are dropped)."""
-    kept_counts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    names: pa.Array = None
-    contents: pa.Array = None
     added: dict[int, list[tuple[str, bytes]]] = field(default_factory=dict)
     """Headers that events of `[[sources]]` gain."""
+    identities: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    """Source and id by row, where they are not in the headers."""
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
+
+    def identity(self, rows: Ints) -> list[tuple[bytes, bytes]]:
+        """Source and id of these rows."""
+        gather = pa.array(rows)
+        pairs = list(zip(self.source.take(gather).to_pylist(), self.id.take(gather).to_pylist(), strict=True))
+        if self.identities:
+            pairs = [self.identities.get(row, pair) for row, pair in zip(rows.tolist(), pairs, strict=True)]
+        return pairs
+
+    def publisher(self, row: int) -> str:
+        return self.identity(np.array([row]))[0][0].decode("utf-8", "replace")
 
 
 def read(table: pa.RecordBatch, config: Config) -> Envelopes:
     """Read one Arrow batch; whatever is wrong with a row is noted in `bad`, never raised."""
     n = table.num_rows
-    headers = table.column("headers")
-    offsets, names, contents = _flatten(headers, n)
-    rows = np.repeat(np.arange(n), np.diff(offsets))
-    found = {name: _last(names, rows, name, n) for name in REQUIRED}
-    columns = {name: _taken(contents, found[name]) for name in REQUIRED}
-    broker, type_name = _texts(columns["ce_broker"]), _texts(columns["ce_type"])
+    lengths, names, contents = _flatten(table.column("headers"))
+    rows = np.repeat(np.arange(n), lengths)
+    found = {name: _taken(contents, _last(names, rows, name, n)) for name in REQUIRED}
+    kept = np.flatnonzero(~_bools(pc.starts_with(names, "hilcast_")))
     envelopes = Envelopes(
         table,
         table.column("value"),
-        broker,
-        type_name,
-        columns["ce_source"],
-        columns["ce_id"],
-        [None] * n,
-        names=names,
-        contents=contents,
+        Column.of(found["ce_broker"]),
+        Column.of(found["ce_type"]),
+        Column.empty(n),
+        found["ce_source"],
+        found["ce_id"],
+        names,
+        contents,
+        kept,
+        np.bincount(rows[kept], minlength=n).astype(np.int64),
+        {name: _bools(pc.equal(pc.binary_length(found[name]).fill_null(0), 0)) for name in REQUIRED},
     )
-    kept = np.flatnonzero(~np.asarray(pc.starts_with(names, "hilcast_").to_numpy(zero_copy_only=False), bool))
-    envelopes.kept = kept
-    envelopes.kept_counts = np.bincount(rows[kept], minlength=n) if n else np.empty(0, np.int64)
-    missing = {name: [value is None for value in columns[name]] for name in REQUIRED}
-    _adapt_sources(envelopes, config, missing, columns)
-    _read_structured(envelopes, names, contents, rows, missing)
-    _read_origins(envelopes, config, missing)
+    topics = Column.of(table.column("topic").cast(pa.binary()))
+    _adapt_sources(envelopes, config, topics)
+    _read_structured(envelopes, rows)
+    _read_origins(envelopes, config, topics)
     for name in REQUIRED:
-        for row in np.flatnonzero(missing[name]):
-            envelopes.bad.setdefault(int(row), ("bad-event", f"the CloudEvents attribute {name} is missing"))
+        for row in np.flatnonzero(envelopes.missing[name]).tolist():
+            envelopes.bad.setdefault(row, ("bad-event", f"the CloudEvents attribute {name} is missing"))
     return envelopes
 
 
-def _flatten(headers: pa.Array, n: int) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
-    if isinstance(headers, pa.ChunkedArray):
-        headers = headers.combine_chunks()
-    if headers.null_count:
-        headers = pc.fill_null(headers, pa.scalar([], headers.type))
-    flat = headers.flatten()
-    lengths = np.asarray(pc.list_value_length(headers).to_numpy(zero_copy_only=False), np.int64)
-    offsets = np.zeros(n + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets, pc.fill_null(flat.field("key"), ""), flat.field("value")
+def _flatten(headers: pa.Array) -> tuple[Ints, pa.Array, pa.Array]:
+    lengths = np.asarray(pc.list_value_length(headers).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+    flat = headers.flatten()  # null lists have no items
+    return lengths, pc.fill_null(flat.field("key"), ""), flat.field("value")
 
 
-def _last(names: pa.Array, rows: NDArray[np.int64], name: str, n: int) -> NDArray[np.int64]:
+def _bools(array: pa.Array) -> Bools:
+    return np.array(array.to_numpy(zero_copy_only=False), bool)
+
+
+def _last(names: pa.Array, rows: Ints, name: str, n: int) -> Ints:
     """Position of the last header of this name in each row, -1 where there is none."""
     at = np.full(n, -1, np.int64)
-    hits = np.flatnonzero(np.asarray(pc.equal(names, name).to_numpy(zero_copy_only=False), bool))
+    hits = np.flatnonzero(_bools(pc.equal(names, name)))
     at[rows[hits]] = hits
     return at
 
 
-def _taken(contents: pa.Array, positions: NDArray[np.int64]) -> list[bytes | None]:
-    """Values at these positions as Python bytes; empty counts as missing."""
-    indices = pa.array(positions, mask=positions < 0)
-    values = contents.take(indices).to_pylist()
-    return [value or None for value in values]
+def _taken(contents: pa.Array, positions: Ints) -> pa.Array:
+    """Values at these positions; null where there is none."""
+    return contents.take(pa.array(positions, mask=positions < 0))
 
 
-def _texts(values: list[bytes | None]) -> list[str | None]:
-    cache: dict[bytes | None, str | None] = {None: None}
-    for value in set(values):
-        if value is not None:
-            cache[value] = value.decode("utf-8", "replace")
-    return [cache[value] for value in values]
-
-
-def _adapt_sources(
-    envelopes: Envelopes,
-    config: Config,
-    missing: dict[str, list[bool]],
-    columns: dict[str, list[bytes | None]],
-) -> None:
+def _adapt_sources(envelopes: Envelopes, config: Config, topics: Column) -> None:
     """Fill in what plain JSON of an existing producer lacks."""
-    sources = {source.topic: source for source in config.sources}
-    if not sources:
-        return
-    topics = envelopes.table.column("topic").to_pylist()
-    partitions = envelopes.table.column("partition").to_pylist()
-    offsets = envelopes.table.column("offset").to_pylist()
-    for row, topic in enumerate(topics):
-        source = sources.get(topic)
-        if source is None:
+    for source in config.sources:
+        if source.topic not in topics.texts:
             continue
-        defaults = {
-            "ce_specversion": b"1.0",
-            "ce_id": f"{partitions[row]}/{offsets[row]}".encode(),
-            "ce_source": f"kafka:{topic}".encode(),
-            "ce_type": source.type.encode(),
-            "ce_broker": source.broker.encode(),
-        }
-        added = [(name, value) for name, value in defaults.items() if missing[name][row]]
-        for name, value in added:
-            missing[name][row] = False
-            columns[name][row] = value
-        envelopes.added[row] = added
-        envelopes.broker[row] = (columns["ce_broker"][row] or b"").decode("utf-8", "replace")
-        envelopes.type[row] = (columns["ce_type"][row] or b"").decode("utf-8", "replace")
+        rows = np.flatnonzero(topics.codes == topics.texts.index(source.topic))
+        missing = {name: envelopes.missing[name].copy() for name in REQUIRED}
+        envelopes.broker.put(rows[missing["ce_broker"][rows]], source.broker)
+        envelopes.type.put(rows[missing["ce_type"][rows]], source.type)
+        gather = pa.array(rows)
+        partitions = envelopes.table.column("partition").take(gather).to_pylist()
+        offsets = envelopes.table.column("offset").take(gather).to_pylist()
+        identities = envelopes.identity(rows)
+        for row, partition, offset, (source_given, id_given) in zip(
+            rows.tolist(), partitions, offsets, identities, strict=True
+        ):
+            defaults = {
+                "ce_specversion": b"1.0",
+                "ce_id": f"{partition}/{offset}".encode(),
+                "ce_source": f"kafka:{source.topic}".encode(),
+                "ce_type": source.type.encode(),
+                "ce_broker": source.broker.encode(),
+            }
+            envelopes.added[row] = [(name, value) for name, value in defaults.items() if missing[name][row]]
+            envelopes.identities[row] = (source_given or defaults["ce_source"], id_given or defaults["ce_id"])
+        for name in REQUIRED:
+            envelopes.missing[name][rows] = False
 
 
-def _read_structured(
-    envelopes: Envelopes,
-    names: pa.Array,
-    contents: pa.Array,
-    rows: NDArray[np.int64],
-    missing: dict[str, list[bool]],
-) -> None:
+def _read_structured(envelopes: Envelopes, rows: Ints) -> None:
     """Read events whose attributes are in the value; the value itself is forwarded as it is."""
-    hits = np.flatnonzero(
-        np.asarray(pc.equal(pc.utf8_lower(names), "content-type").to_numpy(zero_copy_only=False), bool)
-    )
+    hits = np.flatnonzero(_bools(pc.equal(pc.utf8_lower(envelopes.names), "content-type")))
     if not len(hits):
         return
-    kinds = contents.take(pa.array(hits)).to_pylist()
+    kinds = envelopes.contents.take(pa.array(hits)).to_pylist()
     structured = [
-        int(rows[h]) for h, kind in zip(hits, kinds, strict=True) if (kind or b"").lower().startswith(STRUCTURED)
+        int(rows[hit]) for hit, kind in zip(hits, kinds, strict=True) if (kind or b"").lower().startswith(STRUCTURED)
     ]
     if not structured:
         return
     values = envelopes.values.to_pylist()
     for row in structured:
-        values[row] = _read_one(envelopes, row, values[row], missing)
+        values[row] = _read_one(envelopes, row, values[row])
     envelopes.values = pa.array(values, pa.binary())
 
 
-def _read_one(envelopes: Envelopes, row: int, value: bytes | None, missing: dict[str, list[bool]]) -> bytes:
+def _read_one(envelopes: Envelopes, row: int, value: bytes | None) -> bytes:
     try:
         event = msgspec.json.decode(value or b"")
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -186,15 +205,16 @@ def _read_one(envelopes: Envelopes, row: int, value: bytes | None, missing: dict
     if not isinstance(event, dict):
         envelopes.bad[row] = ("bad-event", reason)
         for name in REQUIRED:
-            missing[name][row] = False
+            envelopes.missing[name][row] = False
         return b"{}"
     found = {}
     for name in REQUIRED:
         given = event.get(name.removeprefix("ce_"))
-        missing[name][row] = not (isinstance(given, str) and given)
+        envelopes.missing[name][row] = not (isinstance(given, str) and given)
         found[name] = given if isinstance(given, str) else ""
-    envelopes.broker[row], envelopes.type[row] = found["ce_broker"], found["ce_type"]
-    envelopes.source[row], envelopes.id[row] = found["ce_source"].encode(), found["ce_id"].encode()
+    envelopes.broker.put(row, found["ce_broker"])
+    envelopes.type.put(row, found["ce_type"])
+    envelopes.identities[row] = (found["ce_source"].encode(), found["ce_id"].encode())
     data = event.get("data")
     if not isinstance(data, dict):
         envelopes.bad[row] = ("bad-event", "`data` of a structured event must be a JSON object")
@@ -202,18 +222,14 @@ def _read_one(envelopes: Envelopes, row: int, value: bytes | None, missing: dict
     return msgspec.json.encode(data)
 
 
-def _read_origins(envelopes: Envelopes, config: Config, missing: dict[str, list[bool]]) -> None:
+def _read_origins(envelopes: Envelopes, config: Config, topics: Column) -> None:
     """Records of link topics stand at the far end of the link, whatever broker they entered at."""
-    hosts = set(config.deployment.hosts)
-    links = {
-        config.topics.link(a, b): (a, b)
-        for b in config.deployment.hosts
-        for a in config.overlay.neighbours(b)
-        if a not in hosts
-    }
-    if not links:
-        return
-    for row, topic in enumerate(envelopes.table.column("topic").to_pylist()):
-        if topic in links:
-            envelopes.origin[row], envelopes.broker[row] = links[topic]
-            missing["ce_broker"][row] = False
+    hosts = config.deployment.hosts
+    for broker in hosts:
+        for neighbour in config.overlay.neighbours(broker):
+            topic = config.topics.link(neighbour, broker)
+            if neighbour not in hosts and topic in topics.texts:
+                rows = np.flatnonzero(topics.codes == topics.texts.index(topic))
+                envelopes.origin.put(rows, neighbour)
+                envelopes.broker.put(rows, broker)
+                envelopes.missing["ce_broker"][rows] = False

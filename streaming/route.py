@@ -27,7 +27,7 @@ from state.messages import Output, dead_letter_headers, delivery_id, event_diges
 from state.space.decode import RankBatch, decode_arrow
 from streaming.assemble import Outgoing, build, plain
 from streaming.boot import Boot
-from streaming.envelope import Envelopes, read
+from streaming.envelope import Column, Envelopes, read
 from streaming.index_cache import IndexCache, Snapshot, cache
 from streaming.limits import HEADROOM_BYTES, INPUT_BYTES_MAX
 from streaming.settings import sink_options, source_options
@@ -116,24 +116,26 @@ class Slice:
         """Rows this deployment routes, by type; what names no valid broker is answered by the first broker's host."""
         envelopes, config = self.envelopes, self.config
         first = config.overlay.brokers[0] in self.worker.hosts
-        known = set(config.overlay.brokers)
-        by_type: dict[str, list[int]] = {}
-        for row, (broker, type_name) in enumerate(zip(envelopes.broker, envelopes.type, strict=True)):
-            if broker in self.worker.hosts:
-                self.mine[row] = True
-            elif broker in known or not first:
-                envelopes.bad.pop(row, None)
+        hosted = np.array([text in self.worker.hosts for text in envelopes.broker.texts] + [False])
+        known = np.array([text in config.overlay.brokers for text in envelopes.broker.texts] + [False])
+        here, valid = hosted[envelopes.broker.codes], known[envelopes.broker.codes]
+        self.mine = here | (~valid if first else np.zeros(len(here), bool))
+        if envelopes.bad:
+            envelopes.bad = {row: why for row, why in envelopes.bad.items() if self.mine[row]}
+        for row in np.flatnonzero(self.mine & ~valid).tolist():
+            name = envelopes.broker[row]
+            envelopes.bad.setdefault(row, ("unknown-broker", f"{name!r} is not a broker of this overlay"))
+        usable = self.mine.copy()
+        usable[list(envelopes.bad)] = False
+        by_type = {}
+        for code, name in enumerate([*envelopes.type.texts, ""]):
+            rows = np.flatnonzero(usable & (envelopes.type.codes == (code if name else -1)))
+            if name in config.types:
+                by_type[name] = rows
                 continue
-            else:
-                self.mine[row] = True
-                envelopes.bad.setdefault(row, ("unknown-broker", f"{broker!r} is not a broker of this overlay"))
-            if row in envelopes.bad:
-                continue
-            if type_name not in config.types:
-                envelopes.bad[row] = ("unknown-type", f"{type_name!r} is not a configured event type")
-                continue
-            by_type.setdefault(type_name, []).append(row)
-        return {name: np.array(rows, np.int64) for name, rows in by_type.items()}
+            for row in rows.tolist():
+                envelopes.bad[row] = ("unknown-type", f"{name!r} is not a configured event type")
+        return {name: rows for name, rows in by_type.items() if len(rows)}
 
     # ── one type ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -156,12 +158,16 @@ class Slice:
     def _entered(
         self, rows: NDArray[np.int64], usable: NDArray[np.bool_]
     ) -> dict[tuple[str, str | None], NDArray[np.int64]]:
-        groups: dict[tuple[str, str | None], list[int]] = {}
-        brokers, origins = self.envelopes.broker, self.envelopes.origin
-        for i in np.flatnonzero(usable).tolist():
-            row = rows[i]
-            groups.setdefault((brokers[row] or "", origins[row]), []).append(i)
-        return {place: np.array(members, np.int64) for place, members in groups.items()}
+        """Rows of this type by where they stand and where they came from."""
+        broker, origin = self.envelopes.broker, self.envelopes.origin
+        place = broker.codes[rows] * (len(origin.texts) + 1) + origin.codes[rows] + 1
+        place[~usable] = -1
+        entered = {}
+        for code in np.unique(place[usable]).tolist():
+            members = np.flatnonzero(place == code)
+            at = int(rows[members[0]])
+            entered[broker[at] or "", origin[at]] = members
+        return entered
 
     def _conforming(
         self, junctions: Mapping[str, Junction], rows: NDArray[np.int64], batch: RankBatch
@@ -172,7 +178,7 @@ class Slice:
             row = int(rows[i])
             if self.envelopes.origin[row] is not None:
                 continue  # it was checked where it entered
-            publisher = (self.envelopes.source[row] or b"").decode("utf-8", "replace")
+            publisher = self.envelopes.publisher(row)
             checks = junctions[self.envelopes.broker[row] or ""].advertisements.get(publisher, [])
             if not any(check(batch.event(i)) for check in checks):
                 ok[i] = False
@@ -237,28 +243,28 @@ class Slice:
     ) -> None:
         out = self.outgoing
         codes = np.array([out.code(destination) for _, destination in table], np.int64)
+        clients = [client for client, _ in table]
+        distinct, inverse = np.unique(rows, return_inverse=True)
+        digests = [event_digest(source, id) for source, id in self.envelopes.identity(distinct)]
+        delivery = [
+            delivery_id(digests[event], clients[target]).encode()
+            for event, target in zip(inverse.tolist(), targets.tolist(), strict=True)
+        ]
         ends = np.append(first[1:], len(names))
-        epoch = self.snapshot.epoch.encode()
-        digests: dict[int, bytes] = {}
-        source, id = self.envelopes.source, self.envelopes.id
-        labels = ["hilcast_delivery", "hilcast_subscriptions", "hilcast_client", "hilcast_epoch"]
+        matched = [
+            (names[a] if b == a + 1 else joined_ids(names[a:b].tolist())).encode()
+            for a, b in zip(first.tolist(), ends.tolist(), strict=True)
+        ]
+        each = np.arange(len(rows))
+        extras = [
+            out.pool("hilcast_delivery", delivery) + each,
+            out.pool("hilcast_subscriptions", matched) + each,
+            out.pool("hilcast_client", [client.encode() for client in clients]) + targets,
+            np.full(len(rows), out.pool("hilcast_epoch", [self.snapshot.epoch.encode()])),
+        ]
         if self.snapshot.stale:
-            labels.append("hilcast_stale")
-        clients = [client.encode() for client, _ in table]
-        for row, target, a, b in zip(rows.tolist(), targets.tolist(), first.tolist(), ends.tolist(), strict=True):
-            digest = digests.get(row)
-            if digest is None:
-                digest = digests[row] = event_digest(source[row] or b"", id[row] or b"")
-            matched = names[a] if b == a + 1 else joined_ids(names[a:b].tolist())
-            values = [
-                delivery_id(digest, table[target][0]).encode(),
-                matched.encode(),
-                clients[target],
-                epoch,
-            ]
-            out.extra_values += values if not self.snapshot.stale else [*values, b"true"]
-        out.extra_names += labels * len(rows)
-        out.add(rows, codes[targets], len(labels))
+            extras.append(np.full(len(rows), out.pool("hilcast_stale", [b"true"])))
+        out.add(rows, codes[targets], np.stack(extras, axis=1))
         self.reached[rows] = True
         self.figures["copies"] += len(rows)
 
@@ -280,16 +286,18 @@ class Slice:
 
     def _log(self) -> list[Output]:
         table = self.envelopes.table
-        topics = np.array(table.column("topic").to_pylist(), dtype=object)
-        partitions = np.asarray(table.column("partition").to_numpy(zero_copy_only=False))
-        offsets = np.asarray(table.column("offset").to_numpy(zero_copy_only=False))
+        topics = Column.of(table.column("topic").cast(pa.binary()))
+        partitions = np.asarray(table.column("partition").to_numpy(zero_copy_only=False), np.int64)
+        offsets = np.asarray(table.column("offset").to_numpy(zero_copy_only=False), np.int64)
+        place = topics.codes * (2**31) + partitions
         lines = []
-        for topic, partition in sorted({*zip(topics.tolist(), partitions.tolist(), strict=True)}):
-            here = (topics == topic) & (partitions == partition)
+        for code in np.unique(place).tolist():
+            here = place == code
+            topic, partition = topics.texts[code >> 31], code & (2**31 - 1)
             mine = here & self.mine
             line = {
                 "topic": topic,
-                "partition": int(partition),
+                "partition": partition,
                 "first": int(offsets[here].min()),
                 "last": int(offsets[here].max()),
                 "epoch": self.snapshot.epoch,
