@@ -29,7 +29,7 @@ from state.errors import ConfigError, HilcastError
 from state.kernels import njit
 from state.reductions.interface import Decision, Delta, Geometry
 from state.reductions.negative_space_approximate import CHOICES, ApproximateSpace
-from state.reductions.negative_tree import NegativeTree, concatenated, pack_boxes, unpack_boxes, volume
+from state.reductions.negative_tree import NegativeTree, concatenated, pack_boxes, split, unpack_boxes, volume
 from state.space.boxes import Boxes, Ranks
 
 FORMAT = 1
@@ -62,7 +62,7 @@ class Settings:
     rebuild: float = 1.0
     """Rebuild once as many active entries were withdrawn as this share of those left; 0: never."""
     max_boxes: int = 20_000
-    """Negative boxes beyond which entries are forwarded without being cut out; 0: no limit."""
+    """Boxes of the space (CoveredBy included) beyond which entries are not cut out any more; 0: no limit."""
     retire: bool = True
     """Whether an active entry that lies inside a new one is withdrawn."""
 
@@ -107,9 +107,7 @@ def _fault(name: str, value: object) -> str | None:
 
 
 @njit
-def _meeting(
-    lows: Ranks, highs: Ranks, owners: NDArray[np.int64], low: Ranks, high: Ranks
-) -> NDArray[np.int64]:
+def _meeting(lows: Ranks, highs: Ranks, owners: NDArray[np.int64], low: Ranks, high: Ranks) -> NDArray[np.int64]:
     """The live rows that meet the box."""
     d = low.shape[0]
     found, count = np.empty(len(owners), np.int64), 0
@@ -141,9 +139,7 @@ def _containing(lows: Ranks, highs: Ranks, owners: NDArray[np.int64], low: Ranks
 
 
 @njit
-def _contained(
-    lows: Ranks, highs: Ranks, owners: NDArray[np.int64], low: Ranks, high: Ranks
-) -> NDArray[np.int64]:
+def _contained(lows: Ranks, highs: Ranks, owners: NDArray[np.int64], low: Ranks, high: Ranks) -> NDArray[np.int64]:
     """The live rows that the box contains."""
     d = low.shape[0]
     found, count = np.empty(len(owners), np.int64), 0
@@ -187,16 +183,33 @@ class Rows:
     def add(self, id: str, boxes: Boxes, cut: NDArray[np.bool_] | None = None) -> None:
         """Take an entry in; `cut` says which of its boxes are cut out of the negative space."""
         assert id not in self.entries
-        if self._n + len(boxes) > len(self._owners):
-            self._compact(len(boxes))
-        rows = slice(self._n, self._n + len(boxes))
-        self._lows[rows], self._highs[rows] = boxes.lows, boxes.highs
-        self._owners[rows], self._cut[rows] = rows.start, False if cut is None else cut
-        self.entries[id], self._start[id] = boxes, rows.start
-        if len(boxes):
-            self._ids[rows.start] = id
-        self._n = rows.stop
-        self.uncut += int(np.count_nonzero(~self._cut[rows]))
+        n = len(boxes)
+        if self._n + n > len(self._owners):
+            live = self.rows()
+            self.load(self.entries, self.boxes(live), self._cut[live], n)
+        start, end = self._n, self._n + n
+        self._lows[start:end], self._highs[start:end] = boxes.lows, boxes.highs
+        self._owners[start:end] = start
+        self._cut[start:end] = False if cut is None else cut
+        self.entries[id], self._start[id] = boxes, start
+        if n:
+            self._ids[start] = id
+        self._n = end
+        self.uncut += n if cut is None else n - int(cut.sum())
+
+    def load(self, entries: dict[str, Boxes], boxes: Boxes, cut: NDArray[np.bool_] | None, room: int = 0) -> None:
+        """Hold just `entries`, whose boxes are `boxes` in their order, with room for more."""
+        n = len(boxes)
+        self._allocate(boxes.d, 2 * (n + room) + 16)
+        counts = np.array([len(own) for own in entries.values()], np.int64)
+        starts = np.cumsum(counts) - counts
+        self._lows[:n], self._highs[:n] = boxes.lows, boxes.highs
+        self._owners[:n] = np.repeat(starts, counts)
+        self._cut[:n] = False if cut is None else cut
+        self._n, self.uncut = n, n if cut is None else n - int(cut.sum())
+        self.entries = entries
+        self._start = dict(zip(entries, starts.tolist(), strict=True))
+        self._ids = {start: id for id, start in self._start.items() if len(entries[id])}
 
     def remove(self, id: str) -> Boxes:
         """Remove an entry; its boxes."""
@@ -204,7 +217,7 @@ class Rows:
         if len(boxes):
             del self._ids[start]
             self._owners[start : start + len(boxes)] = -1
-            self.uncut -= int(np.count_nonzero(~self._cut[start : start + len(boxes)]))
+            self.uncut -= len(boxes) - int(self._cut[start : start + len(boxes)].sum())
         return boxes
 
     def cut_of(self, id: str) -> NDArray[np.bool_]:
@@ -215,7 +228,7 @@ class Rows:
     def set_cut(self, rows: NDArray[np.int64], cut: NDArray[np.bool_]) -> None:
         """Say anew which of all live `rows` are cut out."""
         self._cut[rows] = cut
-        self.uncut = int(np.count_nonzero(~cut))
+        self.uncut = len(cut) - int(cut.sum())
 
     def rows(self, cut_only: bool = False) -> NDArray[np.int64]:
         """All live rows."""
@@ -248,17 +261,6 @@ class Rows:
 
     def _arrays(self) -> tuple[Ranks, Ranks, NDArray[np.int64]]:
         return self._lows[: self._n], self._highs[: self._n], self._owners[: self._n]
-
-    def _compact(self, more: int) -> None:
-        live = self.rows()
-        boxes, cut = self.boxes(live), self._cut[live]
-        entries = self.entries
-        self.entries, self._start, self._ids = {}, {}, {}
-        self._allocate(boxes.d, 2 * (len(live) + more) + 16)
-        start = 0
-        for id, own in entries.items():
-            self.add(id, own, cut[start : start + len(own)])
-            start += len(own)
 
     def check(self) -> None:
         assert self.uncut == len(self.rows()) - len(self.rows(cut_only=True))
@@ -321,6 +323,10 @@ class ExactSpace:
         if self._merge_sweeps:
             hole.merge(self._merge_sweeps)
         return hole.boxes()
+
+    def merge(self) -> None:
+        """Join neighbouring boxes within the budget of sweeps."""
+        self.tree.merge(self._merge_sweeps)
 
     def build(self, active: Rows, boxes_max: int | None) -> None:
         """Start again from the cube and cut out the boxes of `active`, the larger first."""
@@ -435,9 +441,7 @@ class NegativeSpace:
         if s.mode == "exact":
             self._exact = ExactSpace(self._domain, largest_first, cap, sweeps)
         else:
-            self._approximate = ApproximateSpace(
-                self._domain, largest_first, s.k, s.choice, s.dynamic, cap, sweeps
-            )
+            self._approximate = ApproximateSpace(self._domain, largest_first, s.k, s.choice, s.dynamic, cap, sweeps)
 
     @staticmethod
     def check_parameters(parameters: Mapping[str, object]) -> list[str]:
@@ -506,10 +510,13 @@ class NegativeSpace:
 
     def _subscribe_all(self, entries: Mapping[str, Boxes]) -> None:
         """Subscribe entries, the larger first, equally large ones by their ids."""
-        shares = _shares(concatenated(list(entries.values()), self._domain.d))
-        owners = np.repeat(np.arange(len(entries)), [len(boxes) for boxes in entries.values()])
-        sizes = np.bincount(owners, shares, len(entries))
-        for _, id in sorted(zip((-sizes).tolist(), entries, strict=True)):
+        order = list(entries)
+        if len(order) > 1:
+            shares = _shares(concatenated(list(entries.values()), self._domain.d))
+            owners = np.repeat(np.arange(len(entries)), [len(boxes) for boxes in entries.values()])
+            sizes = np.bincount(owners, shares, len(entries))
+            order = [id for _, id in sorted(zip((-sizes).tolist(), order, strict=True))]
+        for id in order:
             self._subscribe(id, entries[id])
 
     def _subscribe(self, id: str, boxes: Boxes) -> None:
@@ -556,12 +563,13 @@ class NegativeSpace:
             self._counters["retired"] += 1
 
     def _merge_if_grown(self) -> None:
-        """Merge once the boxes have doubled since the last time."""
-        sweeps = self.settings.merge_budget * self._domain.d
-        if sweeps and len(self.tree) > 2 * max(MERGE_MIN, self._counters["merged_at"]):
-            before, after = self.tree.merge(sweeps)
-            self._counters["merged_at"] = after
-            self._counters["merged"] += before - after
+        """Merge once the negative boxes have doubled since the last time."""
+        before = len(self.tree)
+        if not self.settings.merge_budget or before <= 2 * max(MERGE_MIN, self._counters["merged_at"]):
+            return
+        (self._exact or self._approximate).merge()  # type: ignore[union-attr]
+        self._counters["merged_at"] = len(self.tree)
+        self._counters["merged"] += before - len(self.tree)
 
     def _rebuild_if_worth_it(self) -> None:
         """Recompute active and passive from all entries, once enough was withdrawn ([NEG08] §4, end).
@@ -572,9 +580,7 @@ class NegativeSpace:
         share, withdrawn = self.settings.rebuild, self._counters["withdrawn"]
         if share == 0 or withdrawn == 0 or withdrawn < share * len(self._active):
             return
-        aside = NegativeSpace(
-            self._domain, {f.name: getattr(self.settings, f.name) for f in fields(Settings)}
-        )
+        aside = NegativeSpace(self._domain, {f.name: getattr(self.settings, f.name) for f in fields(Settings)})
         aside._subscribe_all(self._active.entries | self._passive.entries)
         sent = sum(id not in self._active for id in aside._active.entries)
         self._counters["withdrawn"] = 0
@@ -608,17 +614,13 @@ class NegativeSpace:
         if self._covered(entry):
             rows = [self._active.containing(low, high) for low, high in entry]
             if rows and min(rows) >= 0:
-                return Decision(
-                    True, tuple(self._active.ids(np.array(rows))), "inside one active entry's box each"
-                )
+                return Decision(True, tuple(self._active.ids(np.array(rows))), "inside one active entry's box each")
             meeting = [self._active.meeting(low, high) for low, high in entry]
             by = self._active.ids(np.concatenate(meeting)) if meeting else []
             return Decision(True, tuple(by), "covered by these together" if by else "empty")
         witness = self._witness(entry)
         if witness is None:
-            return Decision(
-                False, reason="no cover is known: part of it was never cut out of the negative space"
-            )
+            return Decision(False, reason="no cover is known: part of it was never cut out of the negative space")
         return Decision(False, reason="a point of it is covered by nothing", witness=witness)
 
     def _witness(self, entry: Boxes) -> tuple[int, ...] | None:
@@ -639,7 +641,9 @@ class NegativeSpace:
     def stats(self) -> dict[str, int | float]:
         """Counts of entries and boxes, the bytes of all boxes, and what was done so far."""
         held = (*self._active.entries.values(), *self._passive.entries.values())
-        taken = self._approximate.taken() if self._approximate is not None else 0
+        taken, uncut = 0, self._active.uncut
+        if self._approximate is not None:
+            taken, uncut = self._approximate.taken, self._approximate.uncut(self._active.entries)
         boxes = sum(len(b) for b in held) + len(self.tree) + taken
         return {
             "entries": len(held),
@@ -648,12 +652,8 @@ class NegativeSpace:
             "bytes": boxes * 16 * self._domain.d,
             "negative_boxes": len(self.tree),
             "taken_boxes": taken,
-            "uncut_boxes": 0 if self._exact is None else self._active.uncut,
-            **{
-                name: value
-                for name, value in self._counters.items()
-                if name not in ("withdrawn", "merged_at")
-            },
+            "uncut_boxes": uncut,
+            **{name: value for name, value in self._counters.items() if name not in ("withdrawn", "merged_at")},
         }
 
     def check(self) -> None:
@@ -695,9 +695,7 @@ class NegativeSpace:
         return bytes([FORMAT]) + msgspec.msgpack.encode(packed)
 
     @classmethod
-    def decode(
-        cls, blob: bytes, domain: Geometry, parameters: Mapping[str, object] | None = None
-    ) -> NegativeSpace:
+    def decode(cls, blob: bytes, domain: Geometry, parameters: Mapping[str, object] | None = None) -> NegativeSpace:
         """The reduction that `encode` packed; `domain` and `parameters` must be those it was made with."""
         if not blob or blob[0] != FORMAT:
             raise HilcastError("bad-state", f"a negative space of format {blob[:1].hex() or 'nothing'}")
@@ -706,15 +704,11 @@ class NegativeSpace:
         made._counters = packed.counters
         boxes, _ = unpack_boxes(packed.boxes)
         cut = np.unpackbits(np.frombuffer(packed.cut, np.uint8)).astype(bool)
-        start = 0
-        for i, (id, count) in enumerate(zip(packed.active + packed.passive, packed.counts, strict=True)):
-            end = start + count
-            own = Boxes(boxes.lows[start:end], boxes.highs[start:end])
-            if i < len(packed.active):
-                made._active.add(id, own, cut[start:end])
-            else:
-                made._passive.add(id, own)
-            start = end
+        entries = split(boxes, packed.active + packed.passive, packed.counts)
+        n = sum(packed.counts[: len(packed.active)])
+        passive = {id: entries.pop(id) for id in packed.passive}
+        made._active.load(entries, Boxes(boxes.lows[:n], boxes.highs[:n]), cut[:n])
+        made._passive.load(passive, Boxes(boxes.lows[n:], boxes.highs[n:]), None)
         if made._exact is not None:
             made._exact.tree = NegativeTree.decode(packed.space)
         if made._approximate is not None:

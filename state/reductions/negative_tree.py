@@ -285,9 +285,7 @@ def _sift(heap: NDArray[np.int64], size: int, i: int, metric: NDArray[np.float64
 
 
 @njit
-def _metrics(
-    boxes: Ranks, low: Ranks, high: Ranks, choice: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _metrics(boxes: Ranks, low: Ranks, high: Ranks, choice: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """For each box the cost of cutting it, in new boxes, and its selection metric for the `choice` made."""
     cost, metric = np.empty(len(boxes), np.int64), np.empty(len(boxes), np.float64)
     for i in range(len(boxes)):
@@ -514,7 +512,7 @@ class NegativeTree:
         """The parts of the negative boxes inside [low, high], in the order of their low corners."""
         n_hits, _ = self._find(low, high)
         rows = self._bounds[self._hits[:n_hits]]
-        return _sorted(Boxes(np.maximum(rows[:, : self.d], low), np.minimum(rows[:, self.d :], high)))
+        return in_order(Boxes(np.maximum(rows[:, : self.d], low), np.minimum(rows[:, self.d :], high)))
 
     def witness(self, boxes: Boxes) -> Ranks | None:
         """A point of `boxes` that is negative, or None: the first by box, then by coordinates.
@@ -528,7 +526,7 @@ class NegativeTree:
 
     def boxes(self) -> Boxes:
         """The negative boxes, in the order of their low corners."""
-        return _sorted(self._split(_leaves(self._bounds, self._child, self._count, self._stack)))
+        return in_order(self._split(_leaves(self._bounds, self._child, self._count, self._stack)))
 
     def volume(self) -> int:
         """The number of points that are negative, exactly. Cost: O(n * d) on Python integers."""
@@ -554,13 +552,11 @@ class NegativeTree:
         self._cut(hits, n_trail, low, high, nodes)
         return True
 
-    def subtract_best(
-        self, low: Ranks, high: Ranks, limit: int, choice: int = BENEFIT_COST
-    ) -> tuple[Boxes, int]:
+    def subtract_best(self, low: Ranks, high: Ranks, limit: int, choice: int = BENEFIT_COST) -> tuple[Boxes, int]:
         """Cut every free trim, then the best boxes within `limit` new ones ([NEG08] figure 8, lines 8 to 29).
 
-        Returns what was taken out, its CoveredBy, in the order of the low corners, and how much of the limit
-        was spent; `choice` is the selection metric. Differs: the limit is on *net* new boxes, never overshot
+        Returns what was taken out, its CoveredBy, in no order, and how much of the limit was spent; `choice`
+        is the selection metric. Differs: the limit is on *net* new boxes, never overshot
         (a box that does not fit is passed over), and an emptied box is free; figure 8 counts pieces, goes a
         step beyond k, never takes the chosen box off its list, and does not ask whether the list is empty.
         """
@@ -572,15 +568,13 @@ class NegativeTree:
         rows = self._bounds[nodes]
         taken = Boxes(np.maximum(rows[:, : self.d], low), np.minimum(rows[:, self.d :], high))
         self._cut(nodes, n_trail, low, high, 2 * spent)
-        return _sorted(taken), int(spent)
+        return taken, int(spent)
 
     def add(self, boxes: Boxes) -> None:
         """Give space back: `boxes`, disjoint and from what is negative too, become negative."""
         rows = np.hstack([boxes.lows, boxes.highs])
         if len(rows) >= self._count:
-            self._build_from(
-                np.concatenate([_leaves(self._bounds, self._child, self._count, self._stack), rows])
-            )
+            self._build_from(np.concatenate([_leaves(self._bounds, self._child, self._count, self._stack), rows]))
             return
         self._reserve(2 * len(rows))
         self._n_free = _insert(self._bounds, self._child, self._free, self._n_free, rows)
@@ -664,9 +658,7 @@ class NegativeTree:
         self._changes = 0
         used = 1
         if len(rows):
-            scale = (
-                rows[:, self.d :].max(axis=0).astype(float) - rows[:, : self.d].min(axis=0).astype(float)
-            ) + 1.0
+            scale = (rows[:, self.d :].max(axis=0).astype(float) - rows[:, : self.d].min(axis=0).astype(float)) + 1.0
             used = _build(np.ascontiguousarray(rows), self._bounds, self._child, scale)
         else:
             self._child[0, 0] = DEAD
@@ -683,9 +675,7 @@ class NegativeTree:
         self._bounds = np.concatenate([self._bounds, np.empty((capacity - old, 2 * self.d), np.int64)])
         self._child = np.concatenate([self._child, np.full((capacity - old, 2), LEAF, np.int32)])
         fresh = np.arange(capacity - 1, old - 1, -1, dtype=np.int32)
-        self._free = np.concatenate(
-            [fresh, self._free[: self._n_free], np.empty(old - self._n_free, np.int32)]
-        )
+        self._free = np.concatenate([fresh, self._free[: self._n_free], np.empty(old - self._n_free, np.int32)])
         self._n_free += capacity - old
         self._scratch(capacity)
 
@@ -706,7 +696,8 @@ def _meets_once(tree: NegativeTree, node: int) -> bool:
 # --- boxes --------------------------------------------------------------------------------------------------
 
 
-def _sorted(boxes: Boxes) -> Boxes:
+def in_order(boxes: Boxes) -> Boxes:
+    """Disjoint boxes in the order of their low corners: the same for the same set."""
     order = np.lexsort(boxes.lows.T[::-1])
     return Boxes(boxes.lows[order], boxes.highs[order])
 
@@ -716,6 +707,16 @@ def concatenated(parts: list[Boxes], d: int) -> Boxes:
     if not parts:
         return Boxes.empty(d)
     return Boxes(np.concatenate([b.lows for b in parts]), np.concatenate([b.highs for b in parts]))
+
+
+def split(boxes: Boxes, ids: list[str], counts: list[int]) -> dict[str, Boxes]:
+    """The reverse of `concatenated`: each id's boxes, as views."""
+    parts, start = {}, 0
+    lows, highs = boxes.lows, boxes.highs
+    for id, count in zip(ids, counts, strict=True):
+        parts[id] = Boxes(lows[start : start + count], highs[start : start + count])
+        start += count
+    return parts
 
 
 def volume(boxes: Boxes) -> int:
@@ -743,7 +744,7 @@ def merged_boxes(boxes: Boxes, sweeps: int) -> Boxes:
         idle = idle + 1 if len(boxes) == before else 0
         if idle == boxes.d or len(boxes) < 2:
             break
-    return _sorted(boxes)
+    return in_order(boxes)
 
 
 def _joined_along(boxes: Boxes, j: int) -> Boxes:
@@ -754,9 +755,7 @@ def _joined_along(boxes: Boxes, j: int) -> Boxes:
     keys = [boxes.lows[:, j], *(boxes.lows[:, k] for k in others), *(boxes.highs[:, k] for k in others)]
     order = np.lexsort(keys)
     lows, highs = boxes.lows[order], boxes.highs[order]
-    same = (lows[1:, others] == lows[:-1, others]).all(axis=1) & (
-        highs[1:, others] == highs[:-1, others]
-    ).all(axis=1)
+    same = (lows[1:, others] == lows[:-1, others]).all(axis=1) & (highs[1:, others] == highs[:-1, others]).all(axis=1)
     # Equal in all others they are disjoint and sorted, so low > the previous high, and low - 1 cannot wrap.
     follows = same & (lows[1:, j] > highs[:-1, j])
     follows[follows] = lows[1:, j][follows] - 1 == highs[:-1, j][follows]
