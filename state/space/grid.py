@@ -399,7 +399,7 @@ def choose_dimensions(
 def warm() -> None:
     """Compile every kernel of the grid, the walk within a budget included, on a little data."""
     attributes = (Attribute("a", "int", min=0, max=65535), Attribute("b", "int", min=0, max=65535))
-    grid = Grid.of(EventType("warm", attributes, bits=12, cubes=2))
+    grid = Grid.of(EventType("warm", attributes, bits=16, cubes=2))
     boxes = Boxes.of([([3, 3], [65_000, 65_000]), ([0, 0], [1, 1])])
     grid.ranges(boxes)
     grid.ranges(boxes, cap=1)

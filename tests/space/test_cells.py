@@ -122,6 +122,11 @@ def test_quantile_cells_hold_equal_shares(values: list[int], k: int) -> None:
         assert len(beyond) <= len(values) / 2**k + 1
 
 
+def test_the_lowest_value_of_a_sample_is_no_border() -> None:
+    """A lowest value of more than a cell's share takes its block together with absent."""
+    assert quantile_starts(np.array([5, 5, 5, 5, 9, 9]), 2).tolist() == [ABSENT, ABSENT, ABSENT, 9]
+
+
 def test_quantile_cells_follow_the_sample() -> None:
     """Where the sample is dense cells are narrow."""
     values = np.concatenate([np.arange(100), np.arange(100, 10_000, 99)])

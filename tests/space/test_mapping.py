@@ -182,7 +182,6 @@ def test_payload_is_what_the_module_says(pairs: list[tuple[int, int]]) -> None:
         field([2**70, 0]),
         HEAD + base64.b64encode(b"\x80").decode(),
         HEAD + base64.b64encode(b"\x80\x00\x01").decode(),
-        field([0, 0] * (RANGES_MAX + 1)),
     ],
 )
 def test_malformed_subscriptions_are_bad_values(text: str) -> None:
@@ -190,6 +189,18 @@ def test_malformed_subscriptions_are_bad_values(text: str) -> None:
     with pytest.raises(HilcastError) as caught:
         read_subscription_mapping(text, GRID)
     assert caught.value.code == "bad-value"
+
+
+def test_too_many_ranges_are_a_bad_value() -> None:
+    """One range more than `RANGES_MAX`, all of them inside the grid, is refused."""
+    grid = Grid.of(EventType("quote", TYPE.attributes, index=("volume", "price"), bits=10))
+    for count in (RANGES_MAX, RANGES_MAX + 1):
+        text = f"hs1.{grid.hash}." + base64.b64encode(b"\1\0" * count).decode()
+        if count == RANGES_MAX:
+            assert len(read_subscription_mapping(text, grid)) == RANGES_MAX
+        else:
+            with pytest.raises(HilcastError, match="bad-value"):
+                read_subscription_mapping(text, grid)
 
 
 def test_another_grid_is_stale() -> None:
