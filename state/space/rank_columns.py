@@ -241,9 +241,7 @@ def _unescape(i: int) -> tuple[int, int]:
 
 @njit
 def _hex4(i: int) -> int:
-    return (
-        _HEX[byte_at(i)] << 12 | _HEX[byte_at(i + 1)] << 8 | _HEX[byte_at(i + 2)] << 4 | _HEX[byte_at(i + 3)]
-    )
+    return _HEX[byte_at(i)] << 12 | _HEX[byte_at(i + 1)] << 8 | _HEX[byte_at(i + 2)] << 4 | _HEX[byte_at(i + 3)]
 
 
 # --- time ---------------------------------------------------------------------------------------------------

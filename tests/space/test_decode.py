@@ -370,6 +370,71 @@ def test_the_last_of_equal_keys_counts() -> None:
     assert decode(TYPE, values).ranks[:, 0].tolist() == [2, ABSENT, 2, 2]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01T00:00:00.1Z", 100_000),
+        ("1969-12-31T23:59:59.9999999Z", -1),
+        ("2016-12-31T23:59:60.25Z", 1_483_228_800_250_000),
+        ("2017-01-01T00:59:60+01:00", 1_483_228_800_000_000),
+        ("2016-12-31T22:29:60-01:30", 1_483_228_800_000_000),
+        ("2016-12-31T23:58:60Z", ABSENT),
+        ("2016-12-31T23:59:60+01:00", ABSENT),
+        ("2016-12-31T23:59:61Z", ABSENT),
+        ("0000-01-01T00:00:00Z", -62_167_219_200_000_000),
+        ("0000-02-29T00:00:00Z", -62_162_121_600_000_000),
+        ("9999-12-31T23:59:59.999999-23:59", 253_402_387_139_999_999),
+        ("1900-02-29T00:00:00Z", ABSENT),
+        ("2000-02-29T00:00:00Z", 951_782_400_000_000),
+        ("1970-01-01T24:00:00Z", ABSENT),
+        ("1970-01-01T00:60:00Z", ABSENT),
+        ("1970-00-01T00:00:00Z", ABSENT),
+        ("1970-01-00T00:00:00Z", ABSENT),
+        ("1970-13-01T00:00:00Z", ABSENT),
+        ("1970-01-01T00:00:00+24:00", ABSENT),
+        ("1970-01-01T00:00:00+23:60", ABSENT),
+        ("1970-01-01T00:00:00ZZ", ABSENT),
+        ("1970-01-01T00:00:00.", ABSENT),
+        ("1970-01-01T00:00:00.5", ABSENT),
+        ("1970-01-01T00:00:0:Z", ABSENT),
+        ("1970-01-01_00:00:00Z", ABSENT),
+        ("197/-01-01T00:00:00Z", ABSENT),
+    ],
+)
+def test_times_at_the_borders(text: str, expected: int) -> None:
+    """Leap seconds, leap days, year 0 and impossible fields are read in batches as they are decided."""
+    escaped = "".join(f"\\u{ord(character):04x}" for character in text)
+    values = [f'{{"at":"{text}"}}'.encode(), f'{{"at":"{escaped}"}}'.encode()]
+    assert decode(TYPE, values).ranks[:, 4].tolist() == [expected, expected]
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("\\ud83d\\ude00", "\U0001f600"),
+        ("\\uD83D\\uDE00x", "\U0001f600x"),
+        ("\\ud83d\\ud83d", None),
+        ("\\ud83d\\ud83d\\ude00", None),
+        ("\\ude00\\ud83d", None),
+        ("\\ud83dude00", None),
+        ("\\ud83d\\n", None),
+        ("long enough \\udfff", None),
+        ("\\ud7ff\\ue000", "\ud7ff\ue000"),
+        ("\\u0000\\u007f\\u0080", "\0\x7f\x80"),
+        ("\\u07ff\\u0800", "\u07ff\u0800"),
+        ("\\uffff\\ud800\\udc00", "\uffff\U00010000"),
+        ("\\udbff\\udfff", "\U0010ffff"),
+        ('\\"\\\\\\/\\b\\f\\n', '"\\/\b\f\n'),
+        ("\\r\\t", "\r\t"),
+    ],
+)
+def test_escapes(written: str, text: str | None) -> None:
+    """Every escape means its character, two surrogates one; a surrogate by itself makes the text absent."""
+    batch = decode(TYPE, [f'{{"té":"{written}"}}'.encode()])
+    assert batch.valid.all()
+    assert batch.ranks[0, 5] == (ABSENT if text is None else _oracle_text(text))
+
+
 def test_events_are_read_on_demand() -> None:
     """`event` gives the object, the same one each time, and `value` the bytes as they came."""
     batch = decode(TYPE, [b'{"n": 1, "more": [null]}', b"x", b'{"n": ' + b"9" * 5000 + b"}"])
@@ -405,6 +470,18 @@ def test_a_null_with_bytes_under_it_is_no_event() -> None:
         batch.check()
         assert batch.valid.tolist() == [True, False, False]
         assert batch.ranks[:, 0].tolist() == [1, ABSENT, ABSENT]
+
+
+def test_no_value_is_read_beyond_its_end() -> None:
+    """An event cut anywhere, with its rest right behind it in memory, is judged by what it holds itself."""
+    text = (
+        '{"n":-12.5e+3,"x":{"min":1,"max":2},"b":true,"at":"2026-01-02T03:04:05Z",'
+        '"té":"é\\ud83d\\ude00","z":[{},null,false]}'
+    )
+    whole = text.encode()
+    for cut in range(len(whole)):
+        values: list[bytes | None] = [whole[:cut], whole[cut:], whole[:cut] + b"}", whole]
+        assert_as_oracle(IMPRECISE, values, decode(IMPRECISE, values))
 
 
 def test_ordinary_events_never_reach_python() -> None:

@@ -48,9 +48,7 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 NUMBERS = st.one_of(INTEGERS, FLOATS, st.integers(-5, 5), st.sampled_from([-0.5, 0.5, 1.5, 2.0**53, 2.0**63]))
 JSON_VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), NUMBERS, st.sampled_from([math.inf, -math.inf, "\ud800"]), TEXTS),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=3), inner, max_size=2)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=3), inner, max_size=2)),
     max_leaves=3,
 )
 
@@ -269,9 +267,7 @@ def test_below_and_above_share_out_the_present(attribute: Attribute, literal: fl
         assert spans[0][1] + 1 == spans[1][0]
 
 
-RANKS = st.one_of(
-    st.integers(ABSENT, PRESENT_MAX), st.integers(-5, 5), TEXTS.map(text_rank), FLOATS.map(float_rank)
-)
+RANKS = st.one_of(st.integers(ABSENT, PRESENT_MAX), st.integers(-5, 5), TEXTS.map(text_rank), FLOATS.map(float_rank))
 
 
 @settings(max_examples=500, deadline=None)
