@@ -188,8 +188,6 @@ def _by_both(prices: Sequence[Predicate]) -> Filter:
     """A price for each of the four: used softcover, used hardcover, new softcover, new hardcover."""
     parts = []
     for format, of_format in ((_SOFTCOVER, prices[0::2]), (_HARDCOVER, prices[1::2])):
-        used, new = (
-            And((condition, price)) for condition, price in zip((_USED, _NEW), of_format, strict=True)
-        )
+        used, new = (And((condition, price)) for condition, price in zip((_USED, _NEW), of_format, strict=True))
         parts.append(And((format, Or((used, new)))))
     return Or(tuple(parts))

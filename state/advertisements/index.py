@@ -68,6 +68,8 @@ class FilterIndex:
         self.groups: dict[str, Group] = {}
         self.evaluated = 0
         """Trees evaluated so far, by all questions."""
+        self.changes = 0
+        """Filters added and removed so far."""
         self._place: dict[str, tuple[str, int]] = {}
         self._filters: dict[str, Normal] = {}
         self._memo = np.empty(0, np.int64)
@@ -88,6 +90,7 @@ class FilterIndex:
     def add(self, id: str, filter: Normal, group: str = "") -> None:
         """Add a filter; one that was there under this id is replaced."""
         self.remove(id)
+        self.changes += 1
         self._filters[id] = filter
         if filter.never:
             return  # overlaps nothing: it needs no place
@@ -101,6 +104,7 @@ class FilterIndex:
         """Remove a filter; tell whether it was there."""
         if self._filters.pop(id, None) is None:
             return False
+        self.changes += 1
         place = self._place.pop(id, None)
         if place is not None:
             name, row = place

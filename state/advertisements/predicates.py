@@ -115,6 +115,9 @@ class PredicateTable(Pool[Leaf]):
         super().__init__(np.int64, np.int64)
         self.event_type = event_type
         self.dimension = np.zeros(0, np.int32)
+        self.since = np.zeros(0, np.int64)
+        """When each predicate came, counted in predicates that ever came."""
+        self.came = 0
         self.orders = {i: TextOrder() for i, attribute in enumerate(event_type.attributes) if attribute.kind == "text"}
         self.of_dimension: list[dict[int, None]] = [{} for _ in event_type.attributes]
         self._points: dict[int, dict[int, None]] = {i: {} for i in self.orders}
@@ -184,6 +187,9 @@ class PredicateTable(Pool[Leaf]):
         number = super()._enter(leaf)
         self.dimension = grown(self.dimension, self.rows.size)
         self.dimension[number] = leaf.dimension
+        self.came += 1
+        self.since = grown(self.since, self.rows.size)
+        self.since[number] = self.came
         for kept in self._kept_in(leaf):
             kept[number] = None
         return number

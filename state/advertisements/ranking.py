@@ -34,7 +34,9 @@ class Rank(NamedTuple):
 
 
 class Ranking:
-    """Overlapping ranks with respect to a set of subscriptions, as they are when it is made.
+    """Overlapping ranks with respect to a set of subscriptions, as they were when it was made.
+
+    Predicates that came to the set since then weigh nothing.
 
     `matches` tells how many publications satisfied a predicate of a subscription, `leaf_of` turns a predicate
     of an advertisement into a leaf. Cost: one look at the subscriptions' predicates of an attribute per distinct
@@ -50,6 +52,7 @@ class Ranking:
         self._predicates = subscriptions.predicates
         self._leaf_of = leaf_of
         self._known: dict[Predicate, float] = {}
+        self._came = self._predicates.came
         things, uses = self._predicates.things, self._predicates.uses[: len(self._predicates.things)]
         matched = [0 if leaf is None else matches(leaf) for leaf in things]
         total = max(1, self._predicates.associations)
@@ -60,7 +63,8 @@ class Ranking:
         found = self._known.get(predicate)
         if found is None:
             violating = self._predicates.violating(self._leaf_of(predicate))
-            found = self._known[predicate] = float(self._weights[violating].sum())
+            known = violating[self._predicates.since[violating] <= self._came]
+            found = self._known[predicate] = float(self._weights[known].sum())
         return found
 
     def __call__(self, filter: Filter) -> Rank:

@@ -1,13 +1,14 @@
 """Overlap decided by trying every event of a small product of domains, with the oracle's own evaluation.
 
-The domains hold, beside every literal that the filters use, one value of every gap between literals, and absent:
-an event outside of them satisfies exactly the predicates that some event inside does. So without LIKE "no
-witness" means that there is none at all; with LIKE only a witness proves something.
+The domains hold, beside every literal that the filters use, one value of every gap between literals, and absent: an
+event outside of them satisfies exactly the predicates that some event inside does. So without LIKE "no witness" means
+that there is none at all; with LIKE only a witness proves something.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -82,12 +83,18 @@ class Grid:
                 trues, falses = [t for t, _ in each], [f for _, f in each]
                 return (every(trues), some(falses)) if word == "and" else (some(trues), every(falses))
             case ("leaf", name, *_):
-                answers = [oracle.truth(tree, {name: value}, PLAIN) for value in VALUES[name]]
                 axis = [1] * len(shape)
-                axis[self.names.index(name)] = len(answers)
-                column = np.array(answers, dtype=object).reshape(axis)
-                return np.broadcast_to(column == True, shape), np.broadcast_to(column == False, shape)  # noqa: E712
+                axis[self.names.index(name)] = len(VALUES[name])
+                true, false = _answers(*tree[1:4], tuple(tree[4]))
+                return np.broadcast_to(true.reshape(axis), shape), np.broadcast_to(false.reshape(axis), shape)
         raise AssertionError(tree)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _answers(name: str, operator: str, negated: bool, literals: tuple[Any, ...]) -> tuple[Bools, Bools]:
+    leaf = ("leaf", name, operator, negated, list(literals))
+    answers = [oracle.truth(leaf, {name: value}, PLAIN) for value in VALUES[name]]
+    return np.array([a is True for a in answers]), np.array([a is False for a in answers])
 
 
 @st.composite
