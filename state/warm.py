@@ -12,7 +12,7 @@ from state.broker.protocol import LocalEntry, pack
 from state.config import Config
 from state.filters.geometry import geometry
 from state.filters.grammar import parse
-from state.reductions import create, forwards_ranges, restore
+from state.reductions import create, forwards_ranges, range_cap, restore
 from state.reductions.interface import Geometry, Ranges
 from state.space.boxes import Boxes
 from state.space.decode import decode
@@ -30,7 +30,7 @@ def warm(config: Config) -> None:
         entry: Geometry = boxes
         if forwards_ranges(event_type):
             whole = Ranges(np.array([0]), np.array([2**grid.index_bits - 1]))
-            domain, entry = whole, grid.ranges(boxes)
+            domain, entry = whole, grid.ranges(boxes, range_cap(event_type))
         reduction = create(event_type, domain)
         reduction.update({"a": entry, "b": entry})
         reduction.update({}, ["a"])

@@ -28,13 +28,14 @@ from state.broker.protocol import (
     Entry,
     LocalEntry,
     Outbox,
+    Packed,
     Resync,
     encode,
     pack,
     unpack,
 )
 from state.messages import Output
-from state.reductions import create, forwards_ranges, restore
+from state.reductions import create, forwards_ranges, range_cap, restore
 from state.reductions.interface import Geometry, Ranges, Reduction
 from state.space.boxes import Boxes
 
@@ -179,9 +180,12 @@ class Cube:
             return f"{self.key.broker}/{id}"
         return f"{interface}>{id}" if self.ranges else id
 
-    def _geometry(self, packed: object) -> Geometry:
-        boxes = unpack(packed)  # type: ignore[arg-type]
-        return self.grid.ranges(boxes) if self.ranges else boxes  # type: ignore[arg-type]
+    def _geometry(self, packed: Packed) -> Geometry:
+        boxes = unpack(packed)
+        if not self.ranges:
+            return boxes
+        assert isinstance(boxes, Boxes)
+        return self.grid.ranges(boxes, range_cap(self.type))
 
     # ── the other side of a stream ──────────────────────────────────────────────────────────────────────────────
 

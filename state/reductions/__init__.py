@@ -3,28 +3,43 @@
 | name | module | paper |
 |---|---|---|
 | `none`, `covering` | `none.py`, `covering.py` | baselines |
+| `mics` | `mics.py`, on `interval_table.py` and `live_ranges.py` | [MICS09] |
+| `negative-space` | `negative_space.py`, `negative_space_approximate.py`, on `negative_tree.py` | [NEG08] |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from state.errors import HilcastError
+from state.reductions import mics
 from state.reductions.covering import Covering
 from state.reductions.interface import Geometry, Reduction
+from state.reductions.mics import Mics
+from state.reductions.negative_space import NegativeSpace
 from state.reductions.none import Unreduced
 from state.space.event_type import EventType
 
-_CLASSES: dict[str, Callable[[EventType], Any]] = {
-    "none": lambda event_type: Unreduced,
-    "covering": lambda event_type: Covering,
+RANGE_CAP = 256
+
+_CLASSES: dict[str, Any] = {
+    "none": Unreduced,
+    "covering": Covering,
+    "mics": Mics,
+    "negative-space": NegativeSpace,
 }
 
 
 def forwards_ranges(event_type: EventType) -> bool:
     """Whether the type's reduction speaks of Hilbert ranges instead of boxes."""
     return event_type.reduction == "mics"
+
+
+def range_cap(event_type: EventType) -> int:
+    """How many Hilbert ranges a subscription may become in one cube; beyond that the smallest gaps are closed."""
+    cap = event_type.parameters.get("cap", RANGE_CAP)
+    assert isinstance(cap, int)
+    return cap
 
 
 def create(event_type: EventType, domain: Geometry) -> Reduction:
@@ -41,15 +56,17 @@ def restore(event_type: EventType, domain: Geometry, blob: bytes) -> Reduction:
 
 def check_parameters(event_type: EventType) -> list[str]:
     """Faults in the type's `parameters`, in words; none is good."""
+    if event_type.reduction == "mics":
+        return mics.check_parameters(event_type.parameters)
     faults: list[str] = _class(event_type).check_parameters(event_type.parameters)
     return faults
 
 
 def _class(event_type: EventType) -> Any:
     try:
-        return _CLASSES[event_type.reduction](event_type)
+        return _CLASSES[event_type.reduction]
     except KeyError:
         raise HilcastError("bad-config", f"unknown reduction {event_type.reduction!r}") from None
 
 
-__all__ = ["check_parameters", "create", "forwards_ranges", "restore"]
+__all__ = ["check_parameters", "create", "forwards_ranges", "range_cap", "restore"]

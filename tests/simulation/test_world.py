@@ -93,47 +93,47 @@ class Drill:
         return matched
 
 
-REDUCTIONS = ["none", "covering"]
+REDUCTIONS = ["none", "covering", "mics", "negative-space"]
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("cubes", [1, 8, 64])
+@pytest.mark.parametrize("cubes", [1, 16])
 def test_every_delivery_equals_flooding(reduction, cubes):
     """After the overlay has come to rest, each event reaches exactly the clients whose filter holds."""
     drill = Drill(7, config_of(reduction, cubes))
     matched = 0
-    for _ in range(3):
-        for _ in range(40):
+    for _ in range(2):
+        for _ in range(30):
             drill.change()
         drill.world.settle()
-        matched += drill.compare(60)
-    assert matched > 36
+        matched += drill.compare(30)
+    assert matched > 12
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_two_deployments_make_one_overlay(reduction):
     """An overlay hosted by two deployments delivers as one hosted by one, through the loss of a checkpoint."""
     drill = Drill(8, config_of(reduction), [("b1", "b2", "b7"), ("b3", "b4", "b5", "b6")])
-    for round_number in range(3):
-        for _ in range(40):
+    for round_number in range(2):
+        for _ in range(30):
             drill.change()
         drill.world.settle()
-        drill.compare(40)
-        drill.world.deployments[round_number % 2].begin()
+        drill.compare(20)
+        drill.world.deployments[round_number].begin()
         drill.compare(20)
         drill.world.settle()
-        drill.compare(40)
+        drill.compare(20)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_crashes_and_replays_change_nothing(reduction, seed):
     """Batches that crash half written and are replayed, and batches cut anywhere, lead to the same deliveries."""
     drill = Drill(seed, config_of(reduction), [("b1", "b2"), ("b3", "b4", "b5", "b6", "b7")])
-    for _ in range(3):
-        for _ in range(40):
+    for _ in range(2):
+        for _ in range(25):
             drill.change()
             deployment = drill.rng.choice(drill.world.deployments)
             deployment.step(drill.rng, crash=drill.rng.random() < 0.3)
         drill.world.settle()
-        drill.compare(40)
+        drill.compare(25)
