@@ -179,6 +179,11 @@ class Grid:
         lows, highs = self.cell_boxes(boxes)
         return expected_total(lows, highs, self.k) <= RANGES_MAX
 
+    def over_coverage(self, boxes: Boxes, cap: int) -> float:
+        """Return how many cells `ranges(boxes, cap)` covers per cell that it must: what the cap costs."""
+        exact = self.ranges(boxes).cells
+        return self.ranges(boxes, cap).cells / exact if exact else 1.0
+
     @cached_property
     def _block_starts(self) -> Integers:
         """First cell of the block of each cell: the first with the same start."""

@@ -162,15 +162,13 @@ def expected_ranges(low: Integers, high: Integers, k: int | None = None) -> floa
     """
     if k is not None:
         return float(expected_total(low[None, :], high[None, :], k))
-    sides = (high - low + 1).astype(float)
+    sides = (high - low).astype(float) + 1
     return float((sides.prod() / sides).sum() / len(low))
 
 
 def over_coverage(ranges: Ranges, lows: Integers, highs: Integers) -> float:
     """Return the cells that `ranges` covers per cell of the disjoint boxes it was made for: 1.0 is exact."""
-    cells = sum(
-        math.prod(int(side) for side in high - low + 1) for low, high in zip(lows, highs, strict=True)
-    )
+    cells = sum(math.prod(int(span) + 1 for span in high - low) for low, high in zip(lows, highs, strict=True))
     return ranges.cells / cells if cells else 1.0
 
 
@@ -191,9 +189,7 @@ def _joined(starts: Integers, ends: Integers) -> Ranges:
     starts = starts[order]
     reach = np.maximum.accumulate(ends[order])
     apart = starts[1:] - 1 > reach[:-1]
-    return Ranges(
-        np.concatenate([starts[:1], starts[1:][apart]]), np.concatenate([reach[:-1][apart], reach[-1:]])
-    )
+    return Ranges(np.concatenate([starts[:1], starts[1:][apart]]), np.concatenate([reach[:-1][apart], reach[-1:]]))
 
 
 def capped(ranges: Ranges, cap: int) -> Ranges:
@@ -232,12 +228,12 @@ def expected_total(lows: Integers, highs: Integers, k: int) -> float:
     for b in range(n):
         cells = 1.0
         for i in range(d):
-            cells *= highs[b, i] - lows[b, i] + 1
+            cells *= float(highs[b, i] - lows[b, i]) + 1
         # the curve begins in cell (0, .., 0) and ends in (top, 0, .., 0)
         begins, ends = lows[b, 0] == 0, highs[b, 0] == top
         for i in range(d):
             faces = (lows[b, i] > 0) + (highs[b, i] < top)
-            total += faces * cells / (highs[b, i] - lows[b, i] + 1) / (2 * d)
+            total += faces * cells / (float(highs[b, i] - lows[b, i]) + 1) / (2 * d)
             if i > 0 and lows[b, i] > 0:
                 begins = ends = False
         total += (begins + ends) / 2
@@ -246,8 +242,7 @@ def expected_total(lows: Integers, highs: Integers, k: int) -> float:
 
 @njit
 def _faces(low: Integers, high: Integers, origin: Integers, r: int) -> tuple[int, int, int, int]:
-    """Return for a node of side 2^r at `origin` (in units of its side), which meets the box, four masks of
-    d bits.
+    """Return four masks of d bits for a node of side 2^r at `origin` (in units of its side) that meets the box.
 
     half, which: dimensions of which only one half meets the box, and there 1 for the upper half;
     lower, upper: dimensions whose lower, upper half is not inside the box.
@@ -323,9 +318,7 @@ def _walk(low: Integers, high: Integers, k: int, child: Table, starts: Integers,
 
 
 @njit
-def _cover_all(
-    lows: Integers, highs: Integers, k: int, child: Table, nodes_max: int
-) -> tuple[Integers, Integers]:
+def _cover_all(lows: Integers, highs: Integers, k: int, child: Table, nodes_max: int) -> tuple[Integers, Integers]:
     """Return starts and ends of at most `nodes_max` sub-cubes per box."""
     starts, ends = _open_most_wasteful(lows[0], highs[0], k, child, nodes_max)
     for b in range(1, len(lows)):
@@ -381,7 +374,7 @@ def _open_most_wasteful(
                 origin[new, i] = at
                 first = max(low[i], at << (r - 1))
                 last = min(high[i], (at << (r - 1)) + ((1 << (r - 1)) - 1))
-                inside *= last - first + 1
+                inside *= float(last - first) + 1
             remaining[new] = r - 1
             row[new] = entry >> (2 * d)
             signs[new] = signs[node] ^ ((entry >> d) & mask)

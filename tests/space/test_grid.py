@@ -217,6 +217,19 @@ def test_variable_cells_have_fewer_false_positives() -> None:
     assert forwarded["variable"] - matched < (forwarded["uniform"] - matched) / 2
 
 
+@given(grids(), some_boxes(), st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_over_coverage_counts_cells(grid: Grid, boxes: Boxes, cap: int) -> None:
+    """What a cap costs is counted in cells, whether boxes overlap in the grid or not."""
+    table = HilbertCurve(grid.k, grid.d)
+    cells = set()
+    for low, high in zip(*grid.cell_boxes(boxes), strict=True):
+        sides = (range(a, b + 1) for a, b in zip(low, high, strict=True))
+        cells |= {table.distance_from_point(list(cell)) for cell in product(*sides)}
+    covered = sum(end - start + 1 for start, end in grid.ranges(boxes, cap))
+    assert grid.over_coverage(boxes, cap) == (covered / len(cells) if cells else 1.0)
+
+
 def test_fit_keeps_what_the_sample_does_not_show() -> None:
     """A dimension that is absent in the whole sample keeps its uniform cells."""
     grid = grid_of(("x", "y"), 3, 4)

@@ -225,6 +225,7 @@ def test_whole_grid_of_63_bits_is_one_range(d: int, k: int) -> None:
     ranges = box_ranges(np.zeros(d, np.int64), np.full(d, 2**k - 1), k)
     assert list(ranges) == [(0, 2**63 - 1)]
     assert ranges.cells == 2**63
+    assert over_coverage(ranges, np.zeros((1, d), np.int64), np.full((1, d), 2**k - 1)) == 1.0
 
 
 def test_half_of_a_huge_grid_is_exact_under_a_cap() -> None:
