@@ -213,6 +213,10 @@ class CompiledIndex:
         self._lows = np.concatenate([empty.lows, *(boxes.lows for boxes in entries)])
         self._highs = np.concatenate([empty.highs, *(boxes.highs for boxes in entries)])
 
+    def table(self) -> Ranges:
+        """The merged ranges: what content space projection would forward by."""
+        return closed(self._starts, self._ends)
+
     def match(self, ranks: Ranks) -> tuple[NDArray[np.bool_], Integers]:
         """For each publication whether an entry matches it, and how many entries were examined to know."""
         matched, examined = np.zeros(len(ranks), bool), np.zeros(len(ranks), np.int64)
