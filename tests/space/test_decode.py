@@ -253,6 +253,33 @@ def test_numbers_are_the_nearest_double(numbers: list[str]) -> None:
     assert_as_oracle(TYPE, values, decode(TYPE, values))
 
 
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        ("9223372036854774784.0", 2**63 - 1024),
+        ("9223372036854775295.0", 2**63 - 1024),
+        ("9223372036854775807.0", ABSENT),
+        ("9223372036854777856.0", ABSENT),
+        ("-9223372036854777856.0", ABSENT),
+        ("1e19", ABSENT),
+        ("18446744073709549568.0", ABSENT),
+        ("1e18", 10**18),
+        ("4503599627370496.5", ABSENT),
+        ("4503599627370497.5", ABSENT),
+        ("9007199254740993.0", 2**53),
+        ("0.9999999999999999", ABSENT),
+        ("0.99999999999999999", 1),
+        ("5e-324", ABSENT),
+        ("1e-400", 0),
+    ],
+)
+def test_integers_written_with_a_point(number: str, expected: int) -> None:
+    """For an int attribute such a number is first the nearest double, and counts if that is an integer in range."""
+    values: list[bytes | None] = [f'{{"n":{number}}}'.encode()]
+    assert decode(TYPE, values).ranks[0, 0] == expected
+    assert_as_oracle(TYPE, values, decode(TYPE, values))
+
+
 def test_mutated_events() -> None:
     """30,000 events with bytes changed, cut, doubled or moved are valid if they are JSON, with equal ranks."""
     draw = random.Random(7)
