@@ -7,7 +7,7 @@ cells. Each node is a sub-cube of the grid, its children come in curve order, so
                    ├── child 1: inside: one range, joined to the one before if they touch
                    └── child 2: neither: go down
 
-Per node two masks of d bits answer for all 2^d children (a child is a corner, d bits): in which dimensions
+Per node four masks of d bits answer for all 2^d children (a child is a corner, d bits): in which dimensions
 only one half meets the box, and which; in which dimensions a half sticks out. A child then costs three
 operations, whatever d.
 
