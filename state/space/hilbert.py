@@ -250,9 +250,7 @@ def _encode(
 
 
 @njit
-def _decode(
-    indices: Integers, k: int, table: Table, row: int, steps: int, levels: int, out: Integers
-) -> bool:
+def _decode(indices: Integers, k: int, table: Table, row: int, steps: int, levels: int, out: Integers) -> bool:
     d = out.shape[1]
     bits = levels * d
     mask = (1 << bits) - 1

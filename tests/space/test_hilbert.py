@@ -30,9 +30,7 @@ def test_equals_the_package_for_every_k(d: int) -> None:
     random = np.random.default_rng(d)
     for k in range(1, INDEX_BITS_MAX // d + 1):
         corners = ((np.arange(2**d)[:, None] >> np.arange(d)) & 1) * (2**k - 1)
-        cells = np.concatenate(
-            [corners, random.integers(0, 2**k, (40, d)), random.integers(0, min(2**k, 4), (10, d))]
-        )
+        cells = np.concatenate([corners, random.integers(0, 2**k, (40, d)), random.integers(0, min(2**k, 4), (10, d))])
         indices = encode(cells, k)
         assert indices.tolist() == by_package(cells, k), (d, k)
         assert (decode(indices, d, k) == cells).all(), (d, k)
