@@ -128,11 +128,7 @@ class Descent:
         return value
 
     def whole(self) -> Tree:
-        tree = (
-            ("true",)
-            if self.take("keyword", "TRUE")
-            else self.joined("OR", lambda: self.joined("AND", self.term))
-        )
+        tree = ("true",) if self.take("keyword", "TRUE") else self.joined("OR", lambda: self.joined("AND", self.term))
         if self.tokens[self.i][0] != "end":
             raise Refused("filter-syntax")
         return tree
@@ -298,11 +294,7 @@ def value_of(raw: Any, attribute: Mapping[str, Any]) -> Any:
         case "boolean":
             return raw if isinstance(raw, bool) else None
         case "category":
-            return (
-                attribute["values"].index(raw)
-                if isinstance(raw, str) and raw in attribute["values"]
-                else None
-            )
+            return attribute["values"].index(raw) if isinstance(raw, str) and raw in attribute["values"] else None
         case "timestamp":
             return micros(raw) if isinstance(raw, str) else None
         case "text":
@@ -338,12 +330,7 @@ def micros(text: str) -> int | None:
         rest = rest[1 + len(fraction) :]
     offset = 0
     if rest not in ("Z", "z"):
-        if (
-            len(rest) != 6
-            or rest[0] not in "+-"
-            or rest[3] != ":"
-            or not all(rest[i] in DIGITS for i in (1, 2, 4, 5))
-        ):
+        if len(rest) != 6 or rest[0] not in "+-" or rest[3] != ":" or not all(rest[i] in DIGITS for i in (1, 2, 4, 5)):
             return None
         if int(rest[1:3]) > 23 or int(rest[4:]) > 59:
             return None
@@ -370,28 +357,60 @@ def evaluate(filter: str | Tree | dict[str, Any] | list[Any], event: Mapping[str
         filter = parse(filter)
     elif not isinstance(filter, tuple):
         filter = from_json(filter)
-    return truth(filter, event, type) is True
+    choices = {
+        name: interval_candidates(filter, name, event[name], attribute)
+        for name, attribute in type.items()
+        if attribute.get("imprecise") and isinstance(event.get(name), dict)
+    }
+    choices = {name: candidates for name, candidates in choices.items() if candidates}
+    certain = [name for name in choices if type[name]["imprecise"] == "certain"]
+    possible = [name for name in choices if name not in certain]
+    return all(
+        any(
+            truth(filter, event, type, dict(zip([*certain, *possible], (*sure, *maybe), strict=True))) is True
+            for maybe in itertools.product(*(choices[name] for name in possible))
+        )
+        for sure in itertools.product(*(choices[name] for name in certain))
+    )
 
 
-def truth(tree: Tree, event: Mapping[str, Any], type: Type) -> bool | None:
-    """True, False, or None for unknown."""
+def interval_candidates(tree: Tree, name: str, raw: Any, attribute: Mapping[str, Any]) -> list[Any]:
+    """Values of an interval among which each way to answer occurs: its ends, and all around each literal."""
+    low, high = (value_of(raw.get(end), attribute) for end in ("min", "max"))
+    if low is None or high is None or low > high:
+        return []
+    values = {low, high}
+    for leaf in leaves(tree):
+        for literal in leaf[4] if leaf[1] == name else ():
+            exact = literal_of(literal, attribute)
+            if attribute["kind"] == "float":
+                near = float(max(min(exact, high), low))
+                around = [near, math.nextafter(near, -math.inf), math.nextafter(near, math.inf)]
+                values |= {Fraction(double) for double in around if math.isfinite(double)}
+            else:
+                values |= {math.floor(exact) + step for step in (-1, 0, 1)}
+    return sorted(value for value in values if low <= value <= high)
+
+
+def truth(tree: Tree, event: Mapping[str, Any], type: Type, known: Mapping[str, Any]) -> bool | None:
+    """True, False, or None for unknown; `known` are values chosen from intervals."""
     match tree:
         case ("true",):
             return True
         case ("group", inner):
-            return truth(inner, event, type)
+            return truth(inner, event, type, known)
         case ("not", inner):
-            value = truth(inner, event, type)
+            value = truth(inner, event, type, known)
             return None if value is None else not value
         case ("and" | "or" as word, parts):
             deciding = word == "or"
-            values = [truth(part, event, type) for part in parts]
+            values = [truth(part, event, type, known) for part in parts]
             if deciding in values:
                 return deciding
             return None if None in values else not deciding
         case ("leaf", name, operator, negated, literals):
             attribute = type[name]
-            value = value_of(event.get(name), attribute)
+            value = known[name] if name in known else value_of(event.get(name), attribute)
             if operator == "null":
                 return (value is None) != negated
             if value is None:
@@ -400,9 +419,7 @@ def truth(tree: Tree, event: Mapping[str, Any], type: Type) -> bool | None:
     raise AssertionError(tree)
 
 
-def compare(
-    operator: str, raw: Any, value: Any, literals: Sequence[Any], attribute: Mapping[str, Any]
-) -> bool:
+def compare(operator: str, raw: Any, value: Any, literals: Sequence[Any], attribute: Mapping[str, Any]) -> bool:
     match operator:
         case "like":
             return like(raw, *literals)
@@ -410,11 +427,7 @@ def compare(
             return str(raw).startswith(literals[0])
         case "suffix":
             return str(raw).endswith(literals[0])
-    if (
-        operator == "exact"
-        and isinstance(literals[0], str)
-        and attribute["kind"] in ("int", "float", "boolean")
-    ):
+    if operator == "exact" and isinstance(literals[0], str) and attribute["kind"] in ("int", "float", "boolean"):
         literals = [{"true": True, "false": False}.get(literals[0]) if attribute["kind"] == "boolean"
                     else number(literals[0], 0)[0]]  # fmt: skip
     wanted = [literal_of(literal, attribute) for literal in literals]

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from state.filters.geometry import intervals
+from state.filters.imprecise import holds_of_box, imprecise_names, spread
 from state.filters.like import Like
 from state.filters.printing import predicate_text
 from state.filters.tree import And, Filter, Operator, Or, Predicate, Timestamp, predicates
 from state.space.boxes import PRESENT_MAX, Ranks
 from state.space.event_type import Attribute, EventType
-from state.space.ranks import timestamp_micros
+from state.space.ranks import ABSENT_SPAN, rank_span, timestamp_micros
 
 Event = Mapping[str, object]
 Holds = Callable[[Event], bool]
@@ -51,6 +52,8 @@ class Compiled:
 def compile(filter: Filter, event_type: EventType) -> Compiled:
     """Return the filter as a function of one event, for repeated use.
 
+    An attribute that the type lets be imprecise may be an interval (`imprecise.py`).
+
     Guarantee: exact, contract.md §4. Cost: one call per predicate that is looked at; AND and OR stop early.
 
     >>> from state.filters.grammar import parse
@@ -60,7 +63,18 @@ def compile(filter: Filter, event_type: EventType) -> Compiled:
     >>> holds({"price": 99.5, "symbol": "IBM"}), holds({"symbol": "IBM"})
     (True, False)
     """
-    return Compiled(_holds(filter, event_type))
+    holds = _holds(filter, event_type)
+    names = imprecise_names(filter, event_type)
+    if not names:
+        return Compiled(holds)
+
+    def of_point_or_box(event: Event) -> bool:
+        spans = spread(event, names, event_type)
+        if not spans:
+            return holds(event)
+        return holds_of_box(filter, event, spans, event_type, lambda leaf: _holds(leaf, event_type))
+
+    return Compiled(of_point_or_box)
 
 
 def matches(filter: Filter, event: Event, event_type: EventType) -> bool:
@@ -90,9 +104,9 @@ Explained(predicate='price IS NULL', holds=True, value=None)]
     for predicate in predicates(filter):
         attribute = event_type.attribute(predicate.attribute)
         value = event.get(predicate.attribute)
-        present = reader(attribute)(value) is not None
+        absent = rank_span(attribute, value) == ABSENT_SPAN
         holds = compile(predicate, event_type)(event)
-        result.append(Explained(predicate_text(predicate), holds, value if present else None))
+        result.append(Explained(predicate_text(predicate), holds, None if absent else value))
     return result
 
 
@@ -255,7 +269,7 @@ TextOf = Callable[[str, Rows], Sequence[object]]
 
 
 def matches_batch(filter: Filter, ranks: Ranks, event_type: EventType, text: TextOf | None = None) -> NDArray[np.bool_]:
-    """Tell for each row of rank vectors (n, d) whether it satisfies the filter.
+    """Tell for each row of rank vectors (n, d) whether it satisfies the filter; rows are points, not boxes.
 
     `text(attribute, rows)` gives the values of those rows; a filter whose geometry is exact never asks.
 

@@ -98,16 +98,21 @@ def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) 
     'symbol'
     """
     if conjunctions(filter) <= CONJUNCTIONS_MAX:
-        region = _region(filter, event_type, boxes_max)
-        if region is not None:
-            residual = None if region.exact else _residual(filter, event_type)
-            lows, highs = (np.ascontiguousarray(corner) for corner in region.corners)
-            return FilterGeometry(Boxes(lows, highs), residual is None, residual)
+        found = _region(filter, event_type, boxes_max)
+        if found is not None:
+            residual = None if found.exact else _residual(filter, event_type)
+            return FilterGeometry(found.boxes(), residual is None, residual)
     bounds = _bounds(filter, event_type, list(_EVERYTHING) * event_type.d)
     if bounds is None:
         return FilterGeometry(Boxes.empty(event_type.d), True, None)
     lows, highs = np.array(bounds, dtype=np.int64).T.copy()
     return FilterGeometry(Boxes(lows[None], highs[None]), False, filter)
+
+
+def region(filter: Filter, event_type: EventType, boxes_max: int) -> Boxes | None:
+    """The disjoint boxes of a filter however many conjunctions it has, or None if there are too many boxes."""
+    found = _region(filter, event_type, boxes_max)
+    return None if found is None else found.boxes()
 
 
 def conjunctions(filter: Filter) -> int:
@@ -270,6 +275,10 @@ class _Region:
     corners: Corners
     exact: bool
 
+    def boxes(self) -> Boxes:
+        lows, highs = self.corners
+        return Boxes(np.ascontiguousarray(lows), np.ascontiguousarray(highs))
+
 
 _EVERYTHING: Spans = ((ABSENT, PRESENT_MAX),)
 
@@ -294,10 +303,10 @@ def _all_of(leaves: list[Predicate], branches: list[And | Or], event_type: Event
         return _nowhere(event_type)
     corners = _product(spans, event_type.d, cap)
     for branch in branches:
-        region = _region(branch, event_type, cap)
-        if corners is None or region is None:
+        inner = _region(branch, event_type, cap)
+        if corners is None or inner is None:
             return None
-        corners, exact = intersections(corners, region.corners, cap), exact and region.exact
+        corners, exact = intersections(corners, inner.corners, cap), exact and inner.exact
         if corners is not None and len(corners[0]) == 0:
             return _nowhere(event_type)
     return None if corners is None else _Region(corners, exact)
@@ -307,12 +316,12 @@ def _any_of(leaves: list[Predicate], branches: list[And | Or], event_type: Event
     spans, exact = _any_spans(leaves, event_type)
     regions = [_product({k: s}, event_type.d, cap) for k, s in spans.items() if s]
     for branch in branches:
-        region = _region(branch, event_type, cap)
-        if region is None:
+        inner = _region(branch, event_type, cap)
+        if inner is None:
             return None
-        if len(region.corners[0]):
-            regions.append(region.corners)
-            exact = exact and region.exact
+        if len(inner.corners[0]):
+            regions.append(inner.corners)
+            exact = exact and inner.exact
     if not regions:
         return _nowhere(event_type)
     known = [corners for corners in regions if corners is not None]

@@ -66,8 +66,10 @@ _WORDS = {
 """Terminals as people call them, in the order in which a message lists them."""
 
 
-def parse(text: str, event_type: EventType) -> Filter:
+def parse(text: str, event_type: EventType, limits: bool = True) -> Filter:
     """Read a filter for events of this type.
+
+    `limits=False` is for text that `to_text` made of an admitted filter: printing may have made it longer.
 
     Guarantee: a tree or FilterError, whatever the text; printing the tree and parsing that gives it again.
     Cost: O(length), with a length of at most 4096 bytes.
@@ -81,6 +83,8 @@ def parse(text: str, event_type: EventType) -> Filter:
     Traceback (most recent call last):
     state.errors.FilterError: filter-syntax: found '5' where NOT or NULL was expected (at character 10)
     """
+    if not limits:
+        return _tree(written(text, limits), event_type)
     return admitted(written(text), event_type)
 
 
@@ -97,13 +101,14 @@ class Written(NamedTuple):
     position: int | None = None
 
 
-def written(text: str) -> Written:
+def written(text: str, limits: bool = True) -> Written:
     """Parse without an event type; only size and syntax are judged."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise FilterError("filter-syntax", "half of a surrogate pair is no character", error.start) from None
-    limited("bytes of UTF-8", size, BYTES_MAX)
+    if limits:
+        limited("bytes of UTF-8", size, BYTES_MAX)
     try:
         return _parser().parse(text)  # type: ignore[return-value]
     except UnexpectedToken as error:

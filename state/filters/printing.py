@@ -1,7 +1,8 @@
 """Filters back to text, in the language that `grammar.py` reads: parsing it gives the same tree.
 
 Only the brackets that precedence asks for are printed (an OR inside an AND), so the text is never deeper than
-the one the tree came from. It may be a few bytes longer (`a<5` becomes `a < 5`).
+the one the tree came from. It may be longer (`a<1e9` becomes `a < 1000000000.0`), even beyond what a subscriber
+may write: text that was printed is parsed with `limits=False`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _OFFSET_MICROS = (23 * 60 + 59) * 60_000_000
 def to_text(filter: Filter) -> str:
     """Print a filter as people write it.
 
-    Guarantee: `parse(to_text(filter), event_type) == filter` for every filter that was parsed.
+    Guarantee: `parse(to_text(filter), event_type, limits=False) == filter` for every filter that was parsed.
 
     >>> from state.filters.tree import conjunction
     >>> either = Or((Predicate("side", Operator.EQ, ("buy",)), Predicate("in", Operator.IS_NULL)))

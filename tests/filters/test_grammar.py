@@ -175,8 +175,8 @@ def test_printing_and_parsing_again_gives_the_same_tree(text: str) -> None:
     """parse(to_text(tree)) is the tree: operators, values of every kind, brackets, names that need quotes."""
     tree = parse(text, QUOTE)
     printed = to_text(tree)
-    if len(printed.encode()) <= BYTES_MAX:
-        again = parse(printed, QUOTE)
+    for limits in (True, False) if len(printed.encode()) <= BYTES_MAX else (False,):
+        again = parse(printed, QUOTE, limits)
         assert again == tree
         assert [[*map(type, p.values)] for p in predicates(again)] == [[*map(type, p.values)] for p in predicates(tree)]
         assert to_text(again) == printed
@@ -308,6 +308,14 @@ def test_over_long_texts_are_not_even_looked_at() -> None:
     """A megabyte is refused by its size, in a handful of calls."""
     assert code_of("(" * 1_000_000) == "filter-limit"
     assert calls_during("(" * 1_000_000) < 50
+
+
+def test_printed_text_beyond_the_limit_can_still_be_read() -> None:
+    """Printing makes this admitted filter longer than a subscriber may write; read without limits it is the same."""
+    tree = parse(f"price IN ({','.join(['1e9'] * 1000)})", QUOTE)
+    assert len(to_text(tree)) > BYTES_MAX
+    assert code_of(to_text(tree)) == "filter-limit"
+    assert parse(to_text(tree), QUOTE, limits=False) == tree
 
 
 def test_or_inside_and_keeps_its_brackets() -> None:
