@@ -277,6 +277,10 @@ class Journal:
             else:
                 self._added[new] = None
 
+    def __bool__(self) -> bool:
+        """Whether anything is different in the end."""
+        return bool(self._added or self._removed)
+
     def net(self) -> Edit:
         """What is new and what is gone, in order of start."""
         return Edit(tuple(sorted(self._added)), tuple(sorted(self._removed)))

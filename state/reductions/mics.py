@@ -29,7 +29,7 @@ Left out here: §5's high dimensions (`mics_high_dimensions.py`) and the mapping
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -324,28 +324,18 @@ class Mics:
         gone += [id for id in added if id in self._owners]
         if not added and not gone:
             return Delta()
-        old = [self._owners.pop(id) for id in gone]
-        news = self._take_in(added)
-        changes = len(news.starts) + len(gone) * (1 + len(self._live) // max(1, len(self._owners) + len(gone)))
-        new, taken_back = self._edit(news, old) if self._edits(changes) else self._rebuild(news, old)
-        return Delta(_by_id(new), tuple(range_ids(taken_back)))
-
-    def _take_in(self, added: Mapping[str, Geometry]) -> _News:
-        """Number the added entries, and put their ranges side by side."""
         entries = list(added.values())
         assert all(isinstance(entry, Ranges) for entry in entries)
-        sizes = np.array([len(entry) for entry in entries], np.int64)
-        owners = np.repeat(np.arange(self._next, self._next + len(entries)), sizes)
+        mean = len(self._live) // max(1, len(self._owners))
+        changes = sum(map(len, entries)) + len(gone) * (1 + mean)
+        old = [self._owners.pop(id) for id in gone]
+        first = self._next
         for id in added:
             assert "\x00" not in id, "ids are packed with zero bytes between them"
             self._owners[id] = self._next
             self._next += 1
-        empty = [np.empty(0, np.int64)]
-        starts = np.concatenate([entry.starts for entry in entries] or empty)  # type: ignore[union-attr]
-        ends = np.concatenate([entry.ends for entry in entries] or empty)  # type: ignore[union-attr]
-        first, last = self.domain
-        assert len(starts) == 0 or (starts.min() >= first and ends.max() <= last), "a range leaves the domain"
-        return _News(starts, ends, owners, sizes)
+        change = self._edit if self._edits(changes) else self._rebuild
+        return change(entries, first, old)  # type: ignore[arg-type]
 
     def _edits(self, changes: int) -> bool:
         """Whether to edit range by range rather than to rebuild; if so, makes the table that can be."""
@@ -358,34 +348,54 @@ class Mics:
             self._table = IntervalTable(self.table(), self._gap)
         return True
 
-    def _edit(self, news: _News, old: list[int]) -> tuple[Ranges, Ranges]:
-        """Change range by range; return what is new in the table and what left it."""
+    def _edit(self, entries: Sequence[Ranges], first: int, old: list[int]) -> Delta:
+        """Change range by range: add entries under numbers from `first` on, then take out the `old` numbers."""
         table, journal = self._table, Journal()
         assert table is not None
         self._arrays, self._rebuilds = None, 0
-        rows = list(zip(news.starts.tolist(), news.ends.tolist(), news.owners.tolist(), strict=True))
-        held = [table.find(start, end) is not None for start, end, _ in rows]
-        one = [self._live.furthest(start) >= end for start, end, _ in rows]
-        close = [not h and table.touches(start, end) for (start, end, _), h in zip(rows, held, strict=True)]
-        self._count(news, np.array(held, bool), np.array(one, bool), np.array(close, bool))
-        for (start, end, owner), is_held in zip(rows, held, strict=True):
+        rows = [
+            (start, end, number)
+            for number, entry in enumerate(entries, first)
+            for start, end in zip(entry.starts.tolist(), entry.ends.tolist(), strict=True)
+        ]
+        outside = self._judge(table, rows, entries, first)
+        for start, end, number in rows:
+            assert self.domain[0] <= start <= end <= self.domain[1], "a range leaves the domain"
             if self._gap:
                 self._covered += cells_of(self._live.uncovered(start, end))
-            self._live.insert(start, end, owner)
-            if not is_held:
-                self._note(journal, table.insert(start, end))
-        for owner in old:
-            taken = self._live.extract(owner)
+            self._live.insert(start, end, number)
+        for start, end in outside:
+            self._note(journal, table.insert(start, end))
+        for number in old:
+            taken = self._live.extract(number)
             for start, end in zip(taken.starts.tolist(), taken.ends.tolist(), strict=True):
                 self._uncover(table, journal, start, end)
         if not self._gap:
             self._covered = self._held
-        if self._is_tuning_due(bool(journal.net())):
+        if self._is_tuning_due(bool(journal)):
             before = self.table()
             self._tune()
             journal.note(Edit(*(_pairs(changed) for changed in difference(before, self.table()))))
         net = journal.net()
-        return Ranges.of(net.added), Ranges.of(net.removed)
+        added = {range_id(s, e): Ranges(np.array([s]), np.array([e])) for s, e in net.added}
+        return Delta(added, tuple(range_id(*ends) for ends in net.removed))  # type: ignore[arg-type]
+
+    def _judge(
+        self, table: IntervalTable, rows: list[tuple[int, int, int]], entries: Sequence[Ranges], first: int
+    ) -> list[tuple[int, int]]:
+        """Count what the table says of each new range and entry; return the ranges that it does not hold."""
+        outside, held, counts = [], [0] * len(entries), self._counts
+        for start, end, number in rows:
+            if table.find(start, end) is not None:
+                held[number - first] += 1
+                counts["ranges_covered" if self._live.furthest(start) >= end else "ranges_subsumed"] += 1
+            else:
+                counts["ranges_merged" if table.touches(start, end) else "ranges_apart"] += 1
+                outside.append((start, end))
+        for count, entry in zip(held, entries, strict=True):
+            if len(entry):
+                counts[_outcome(count, len(entry))] += 1
+        return outside
 
     def _note(self, journal: Journal, edit: Edit) -> None:
         journal.note(edit)
@@ -407,12 +417,12 @@ class Mics:
                 right = self.domain[1] if following is None else following - 1
                 self._note(journal, table.cut(left, right))
 
-    def _rebuild(self, news: _News, old: list[int]) -> tuple[Ranges, Ranges]:
-        """Change everything at once, from the live ranges; return what is new in the table and what left it."""
-        before = self.table()
-        held = inside(before, news.starts, news.ends)
-        close = near(before, news.starts, news.ends, self._gap) & ~held
-        self._count(news, held, self._held_by_one(news.starts, news.ends), close)
+    def _rebuild(self, entries: Sequence[Ranges], first: int, old: list[int]) -> Delta:
+        """Change everything at once, from the live ranges: what `_edit` does, in a few passes over arrays."""
+        before, news = self.table(), _side_by_side(entries, first)
+        assert (news.starts >= self.domain[0]).all(), "a range leaves the domain"
+        assert (news.ends <= self.domain[1]).all(), "a range leaves the domain"
+        self._judge_all(before, news)
         starts, ends, owners = self._live.columns()
         if old:
             keep = ~np.isin(owners, old)
@@ -427,23 +437,23 @@ class Mics:
         self._rebuilds = min(self._rebuilds, REBUILDS_BEFORE_EDITS)
         if self._is_tuning_due(table != before):
             self._tune()
-        return difference(before, self.table())
+        added, removed = difference(before, self.table())
+        return Delta(_by_id(added), tuple(range_ids(removed)))
 
-    def _count(self, news: _News, held: NDArray[np.bool_], one: NDArray[np.bool_], close: NDArray[np.bool_]) -> None:
-        covered = int((held & one).sum())
-        merged, total = int(close.sum()), len(held)
-        self._counts["ranges_covered"] += covered
-        self._counts["ranges_subsumed"] += int(held.sum()) - covered
-        self._counts["ranges_merged"] += merged
-        self._counts["ranges_apart"] += total - int(held.sum()) - merged
+    def _judge_all(self, table: Ranges, news: _News) -> None:
+        """`_judge` for arrays."""
+        held = inside(table, news.starts, news.ends)
+        one = held & self._held_by_one(news.starts, news.ends)
+        merged = ~held & near(table, news.starts, news.ends, self._gap)
+        self._counts["ranges_covered"] += int(one.sum())
+        self._counts["ranges_subsumed"] += int((held & ~one).sum())
+        self._counts["ranges_merged"] += int(merged.sum())
+        self._counts["ranges_apart"] += int((~held & ~merged).sum())
         sums = np.concatenate([[0], np.cumsum(held)])
         ends = np.cumsum(news.sizes)
-        inside_each = sums[ends] - sums[ends - news.sizes]
-        whole = (inside_each == news.sizes) & (news.sizes > 0)
-        part = (inside_each > 0) & ~whole
-        self._counts["entries_covered_whole"] += int(whole.sum())
-        self._counts["entries_covered_in_part"] += int(part.sum())
-        self._counts["entries_forwarded_whole"] += int((inside_each[news.sizes > 0] == 0).sum())
+        for count, size in zip((sums[ends] - sums[ends - news.sizes]).tolist(), news.sizes.tolist(), strict=True):
+            if size:
+                self._counts[_outcome(count, size)] += 1
 
     def _is_tuning_due(self, changed: bool) -> bool:
         """Whether the budget is exceeded, or the table changed and its gap was chosen for another size."""
@@ -550,6 +560,22 @@ def _ends_of(domain: tuple[int, int] | Geometry) -> tuple[int, int]:
         first, last = int(domain.starts[0]), int(domain.ends[0])
     assert 0 <= first <= last < 2**63, f"no domain of Hilbert indices: {first}, {last}"
     return first, last
+
+
+def _side_by_side(entries: Sequence[Ranges], first: int) -> _News:
+    """The ranges of all entries, entry i under the number first + i."""
+    sizes = np.array([len(entry) for entry in entries], np.int64)
+    empty = [np.empty(0, np.int64)]
+    starts = np.concatenate([entry.starts for entry in entries] or empty)
+    ends = np.concatenate([entry.ends for entry in entries] or empty)
+    return _News(starts, ends, np.repeat(np.arange(first, first + len(entries)), sizes), sizes)
+
+
+def _outcome(held: int, size: int) -> str:
+    """What is counted for an entry of which `held` of `size` ranges were in the table."""
+    if held == size:
+        return "entries_covered_whole"
+    return "entries_covered_in_part" if held else "entries_forwarded_whole"
 
 
 def _by_id(ranges: Ranges) -> dict[str, Geometry]:
