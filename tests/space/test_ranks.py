@@ -58,10 +58,10 @@ def _naive_kind(attribute: Attribute, value: object) -> bool:
     if type(value) is bool:
         return attribute.kind == "boolean"
     if type(value) in (int, float) and attribute.kind == "int":
-        return math.isfinite(value) and Fraction(value).denominator == 1 and abs(Fraction(value)) < 2**63
+        return abs(value) != math.inf and Fraction(value).denominator == 1 and abs(Fraction(value)) < 2**63
     if type(value) in (int, float) and attribute.kind == "float":
         # The greatest double, and half a step above it: what lies beyond rounds to infinity.
-        return math.isfinite(value) and abs(Fraction(value)) < 2**1024 - 2**970
+        return abs(value) != math.inf and abs(Fraction(value)) < 2**1024 - 2**970
     if type(value) is str:
         surrogate = any("\ud800" <= character <= "\udfff" for character in value)
         return (attribute.kind == "category" and value in ("sell", "buy", "")) or (
