@@ -1,0 +1,1 @@
+"""The client library: publish, subscribe, advertise. Import it from `producers`."""

@@ -1,0 +1,113 @@
+"""Publishing: CloudEvents in binary mode onto `PREFIX.publications`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+
+import msgspec
+
+from producers.transport import Name, Transport, open_transport
+from producers.transport.interface import missing_topic
+from state.config import Config
+from state.errors import HilcastError
+from state.messages import Output
+
+Event = Mapping[str, object] | bytes | str
+"""Attributes, or their JSON, which is then forwarded byte for byte."""
+
+
+class Publisher:
+    """Publishes events of one source.
+
+    `broker`, `type` and `source` given here are what `publish` uses where it is given none. Events are handed over
+    in the background: `flush`, and the end of `with`, return when Kafka has them all, or say what failed.
+
+        with Publisher(config, broker="b1", type="stock.quote", source="exchange") as publisher:
+            publisher.publish({"symbol": "IBM", "price": 99.5})
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        broker: str | None = None,
+        type: str | None = None,
+        source: str = "hilcast",
+        transport: Transport | Name = "confluent",
+    ) -> None:
+        self._topic = config.topics.publications
+        self._broker, self._type, self._source = broker, type, source
+        self._owned = isinstance(transport, str)
+        self._transport = open_transport(config, transport) if isinstance(transport, str) else transport
+        self._known = False
+
+    def publish(
+        self,
+        event: Event,
+        *,
+        id: str | None = None,
+        key: str | bytes | None = None,
+        broker: str | None = None,
+        type: str | None = None,
+        source: str | None = None,
+    ) -> str:
+        """Hand over one event and return its id; without one it gets an id of its own.
+
+        Events of equal `key` stand in one partition and are routed in order. Two events of one source and id are
+        one event to every subscriber.
+        """
+        broker, type = broker or self._broker, type or self._type
+        if broker is None or type is None:
+            raise HilcastError("bad-event", "an event needs the broker it enters at and a type")
+        if not self._known:
+            self._require_topic()
+        id = id or str(uuid.uuid4())
+        headers = {
+            "ce_specversion": "1.0",
+            "ce_id": id,
+            "ce_source": source or self._source,
+            "ce_type": type,
+            "ce_broker": broker,
+        }
+        self._transport.send(
+            Output(
+                self._topic,
+                key.encode() if isinstance(key, str) else key,
+                _json(event),
+                tuple((name, value.encode()) for name, value in headers.items()),
+            )
+        )
+        return id
+
+    def _require_topic(self) -> None:
+        if not self._transport.partitions(self._topic):
+            raise missing_topic(self._topic)
+        self._known = True
+
+    def flush(self, timeout_s: float = 30.0) -> None:
+        """Return when Kafka has everything; `kafka-send` names the first event that it did not take."""
+        self._transport.flush(timeout_s)
+
+    def close(self) -> None:
+        """Flush and end."""
+        try:
+            self.flush()
+        finally:
+            if self._owned:
+                self._transport.close()
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _json(event: Event) -> bytes:
+    if isinstance(event, bytes):
+        return event
+    return event.encode() if isinstance(event, str) else msgspec.json.encode(event)

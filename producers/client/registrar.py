@@ -1,0 +1,159 @@
+"""Sending control events, and finding the one receipt that answers each.
+
+subscribe ──> inbox ── place (topic, partition, offset) ──┐
+                                                          ├── equal: that is the answer
+receipts <── control query ── receipt names its input ────┘
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+
+import msgspec
+
+from producers.transport.interface import Place, Reader, Sending, Transport, missing_topic
+from state.config import Config
+from state.errors import HilcastError
+from state.messages import Headers, Output
+
+TIMEOUT_S = 60.0
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """The answer to one control event (contract.md §3); `topic`, `partition` and `offset` name the event."""
+
+    kind: str
+    """`accepted`, `replaced`, `withdrawn`, `expired` or `refused`."""
+    key: str | None
+    version: int | None
+    broker: str | None
+    epoch: str | None
+    code: str | None
+    reason: str | None
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def refused(self) -> bool:
+        return self.kind == "refused"
+
+    @property
+    def place(self) -> Place:
+        return (self.topic, self.partition, self.offset)
+
+    def json(self) -> str:
+        """The receipt as the one line of JSON that it came as."""
+        return msgspec.json.encode(self).decode()
+
+
+class RefusedError(HilcastError):
+    """A control event was refused; `receipt` says why."""
+
+    def __init__(self, receipt: Receipt) -> None:
+        super().__init__(receipt.code or "refused", receipt.reason or f"{receipt.key} was refused")
+        self.receipt = receipt
+
+
+class UnansweredError(HilcastError):
+    """A control event was sent and no receipt came in time; it may still be answered."""
+
+    def __init__(self, place: Place, timeout_s: float) -> None:
+        topic, partition, offset = place
+        super().__init__(
+            "unanswered",
+            f"sent, unanswered: {topic}/{partition} offset {offset} has no receipt after {timeout_s:g} s; "
+            "is the job running (`hilcast run`, `hilcast status`)?",
+        )
+        self.place = place
+
+
+@dataclass(eq=False)
+class Request:
+    """A control event on its way; ask for its `receipt` when it is needed."""
+
+    key: str
+    _registrar: Registrar
+    _sending: Sending
+
+    @property
+    def id(self) -> str:
+        return self.key.rsplit("/", 1)[1]
+
+    def receipt(self, timeout_s: float = TIMEOUT_S) -> Receipt:
+        """Wait for the answer. Raises `RefusedError`, or `UnansweredError` at the timeout; then it may be asked again."""
+        return self._registrar.answer(self, self._sending.place(), timeout_s)
+
+
+class Registrar:
+    """One inbox, and the receipts that answer it."""
+
+    def __init__(self, config: Config, transport: Transport, inbox: str) -> None:
+        self._transport = transport
+        self._inbox = inbox
+        self._receipts = config.topics.receipts
+        self._reader: Reader | None = None
+        self._open: set[Request] = set()
+        self._seen: dict[Place, Receipt] = {}
+
+    def send(
+        self, broker: str, type_name: str, id: str | None, value: dict[str, object] | None, version: int | None = None
+    ) -> Request:
+        """Send a control event; None as the value withdraws. Nothing is judged here: the receipt has the answer."""
+        self._begin()
+        key = f"{broker}/{type_name}/{id or new_id()}"
+        headers: Headers = ()
+        if value is None and version is not None:
+            headers = (("hilcast_version", str(version).encode()),)
+        elif value is not None and version is not None:
+            value = {**value, "version": version}
+        body = None if value is None else msgspec.json.encode(value)
+        request = Request(key, self, self._transport.send(Output(self._inbox, key.encode(), body, headers)))
+        self._open.add(request)
+        return request
+
+    def _begin(self) -> None:
+        """Note where the receipts end before the first event is sent: its answer can only come later."""
+        if self._reader is not None:
+            return
+        for topic in (self._inbox, self._receipts):
+            if not self._transport.partitions(topic):
+                raise missing_topic(topic)
+        starts = {(self._receipts, p): self._transport.span(self._receipts, p)[1] for p in (0,)}
+        self._reader = self._transport.read(starts)
+
+    def answer(self, request: Request, place: Place, timeout_s: float) -> Receipt:
+        """Wait for the receipt of a place. The first one counts: a later one tells of an expiry, or is a repeat."""
+        assert self._reader is not None, "a request begins the reading"
+        deadline = time.monotonic() + timeout_s
+        while (receipt := self._seen.get(place)) is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise UnansweredError(place, timeout_s)
+            for record in self._reader.poll(min(left, 0.5)):
+                self._take(record.value)
+        self._open.discard(request)
+        if not self._open:
+            self._seen.clear()
+        if receipt.refused:
+            raise RefusedError(receipt)
+        return receipt
+
+    def _take(self, value: bytes | None) -> None:
+        try:
+            receipt = msgspec.json.decode(value or b"", type=Receipt)
+        except msgspec.DecodeError:
+            return  # not written by a control query of ours
+        if receipt.topic == self._inbox:
+            self._seen.setdefault(receipt.place, receipt)
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+
+def new_id() -> str:
+    """An id that nobody else has."""
+    return uuid.uuid4().hex[:16]

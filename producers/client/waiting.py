@@ -1,0 +1,48 @@
+"""Waiting until everything that was sent is in force: what `hilcast wait` does, as a call."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaException
+
+from producers.fence import Behind, Fence
+from producers.transport import open_transport
+from producers.transport.interface import away, missing_topic
+from state.config import Config
+from state.errors import HilcastError
+
+
+class BehindError(HilcastError):
+    """Some broker has not come far enough; `behind` says which, and by how much."""
+
+    def __init__(self, behind: list[Behind], timeout_s: float) -> None:
+        super().__init__("behind", f"not in force everywhere after {timeout_s:g} s: {'; '.join(map(str, behind))}")
+        self.behind = behind
+
+
+def wait(config: Config, timeout_s: float = 60.0) -> None:
+    """Return when every control event sent so far, by anybody, is in force at every broker.
+
+    Guarantee: what is published after this returned is judged by them all. Raises `BehindError` at the timeout.
+    """
+    require_topics(config)
+    fence = Fence(config)
+    try:
+        behind = fence.wait(timeout_s)
+    except KafkaException as error:
+        raise away(config.deployment.kafka, str(error.args[0])) from error
+    finally:
+        fence.close()
+    if behind:
+        raise BehindError(behind, timeout_s)
+
+
+def require_topics(config: Config) -> None:
+    """Raise what is wrong, and what to do, if Kafka or the topics of the control plane are not there."""
+    transport = open_transport(config)
+    try:
+        existing = transport.topics()
+    finally:
+        transport.close()
+    for topic in (config.topics.subscriptions, config.topics.advertisements, config.topics.control):
+        if topic not in existing:
+            raise missing_topic(topic)
