@@ -351,12 +351,16 @@ def micros(text: str) -> int | None:
 # --- evaluation --------------------------------------------------------------------------------------------
 
 
+def tree_of(filter: str | Tree | dict[str, Any] | list[Any]) -> Tree:
+    """The tree of a filter, once for many evaluations."""
+    if isinstance(filter, tuple):
+        return filter
+    return parse(filter) if isinstance(filter, str) else from_json(filter)
+
+
 def evaluate(filter: str | Tree | dict[str, Any] | list[Any], event: Mapping[str, Any], type: Type) -> bool:
     """Tell whether an event satisfies a filter: its text, its tree, or its CloudEvents form."""
-    if isinstance(filter, str):
-        filter = parse(filter)
-    elif not isinstance(filter, tuple):
-        filter = from_json(filter)
+    filter = tree_of(filter)
     choices = {
         name: interval_candidates(filter, name, event[name], attribute)
         for name, attribute in type.items()
@@ -541,7 +545,8 @@ def expected_deliveries(
     advertisements, dicts of `broker`, `publisher`, `filter`; what none at its broker promised is refused.
     Returns (client, destination topic, source, id), each once however many subscriptions of the client match.
     """
-    brokers, links, subscriptions = list(brokers), list(links), list(subscriptions)
+    brokers, links = list(brokers), list(links)
+    subscriptions = [{**s, "filter": tree_of(s["filter"])} for s in subscriptions]
     result = set()
     for publication in publications:
         type, data = publication["type"], publication["data"]

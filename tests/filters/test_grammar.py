@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +18,7 @@ from state.filters.grammar import KEYWORDS, parse
 from state.filters.printing import to_text
 from state.filters.tree import TRUE, And, Filter, Operator, Or, Predicate, Timestamp, predicates
 from tests import oracle
-from tests.filters.samples import COMPARISONS, LITERALS, PLAIN, QUOTE, filters
+from tests.filters.samples import COMPARISONS, LITERALS, PLAIN, QUOTE, filters, random_filter
 
 
 @contextmanager
@@ -169,10 +171,7 @@ def test_keywords_are_ascii() -> None:
 # --- properties -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=500, deadline=None)
-@given(filters(max_leaves=12))
-def test_printing_and_parsing_again_gives_the_same_tree(text: str) -> None:
-    """parse(to_text(tree)) is the tree: operators, values of every kind, brackets, names that need quotes."""
+def prints_and_parses_again(text: str) -> None:
     tree = parse(text, QUOTE)
     printed = to_text(tree)
     for limits in (True, False) if len(printed.encode()) <= BYTES_MAX else (False,):
@@ -183,7 +182,22 @@ def test_printing_and_parsing_again_gives_the_same_tree(text: str) -> None:
     assert oracle.nesting(oracle.parse(printed)) <= oracle.nesting(oracle.parse(text))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
+@given(filters(max_leaves=12))
+def test_printing_and_parsing_again_gives_the_same_tree(text: str) -> None:
+    """parse(to_text(tree)) is the tree: operators, values of every kind, brackets, names that need quotes."""
+    prints_and_parses_again(text)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_printing_and_parsing_again_in_bulk(seed: int) -> None:
+    """The same for many filters of a seeded generator."""
+    random = Random(seed)
+    for i in range(150):
+        prints_and_parses_again(random_filter(random, depth=i % 4))
+
+
+@settings(max_examples=100, deadline=None)
 @given(filters(max_leaves=12))
 def test_trees_are_canonical(text: str) -> None:
     """No AND in an AND, no OR in an OR, none with fewer than two children; NOT in leaves only."""
@@ -235,22 +249,28 @@ def test_any_text_is_accepted_or_refused(text: str) -> None:
 PATCHES = ["", "'", '"', "(", ")", " NOT ", " ", "%", "5", ".", "e", "\0", "AND", "price"]
 
 
-@st.composite
-def mutated(draw: st.DrawFn) -> str:
-    """Valid filters with characters removed, exchanged, put in, and parts of themselves repeated."""
-    text = draw(filters(max_leaves=4))
-    for _ in range(draw(st.integers(1, 3))):
-        at, width = draw(st.integers(0, len(text))), draw(st.integers(0, 4))
-        patch = draw(st.sampled_from([*PATCHES, text[at : at + 9]]))
+def mutated(text: str, random: Random) -> str:
+    """A filter with characters removed, exchanged, put in, and parts of itself repeated."""
+    for _ in range(random.randint(1, 3)):
+        at, width = random.randint(0, len(text)), random.randint(0, 4)
+        patch = random.choice([*PATCHES, text[at : at + 9]])
         text = text[:at] + patch + text[at + width :]
     return text
 
 
-@settings(max_examples=400, deadline=None)
-@given(mutated())
-def test_mutated_filters_are_accepted_or_refused_as_the_oracle_does(text: str) -> None:
+@settings(max_examples=100, deadline=None)
+@given(filters(max_leaves=4), st.randoms(use_true_random=False))
+def test_mutated_filters_are_accepted_or_refused_as_the_oracle_does(text: str, random: Random) -> None:
     """A valid filter with a few faults: a tree or the oracle's code, never another exception."""
-    same_as_the_oracle(text)
+    same_as_the_oracle(mutated(text, random))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutated_filters_in_bulk(seed: int) -> None:
+    """The same for many filters of a seeded generator, about half of which are still valid."""
+    random = Random(seed)
+    codes = Counter(same_as_the_oracle(mutated(random_filter(random, i % 3), random)) for i in range(600))
+    assert {None, "filter-syntax", "filter-type", "filter-attribute"} <= set(codes)
 
 
 def calls_during(text: str) -> int:
