@@ -79,7 +79,7 @@ def _covers(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks) -> bool:
 
 @njit
 def _meets(a: Ranks, z: Ranks, low: Ranks, high: Ranks) -> bool:
+    meets = True
     for j in range(len(a)):
-        if a[j] > high[j] or z[j] < low[j]:
-            return False
-    return True
+        meets &= a[j] <= high[j] and low[j] <= z[j]
+    return meets

@@ -24,9 +24,13 @@ class LinearMatcher:
     """
 
     def __init__(self, boxes: Boxes, owners: Ints) -> None:
-        self._owners = owned(boxes, owners)
-        self._lows = np.ascontiguousarray(boxes.lows.T)
-        self._highs = np.ascontiguousarray(boxes.highs.T)
+        self._hold(boxes, owned(boxes, owners))
+
+    def _hold(self, boxes: Boxes, owners: Ints) -> None:
+        # In the order of the owners, so that what is found is sorted as it should be.
+        order = np.argsort(owners, kind="stable")
+        self._owners = owners[order]
+        self._lows, self._highs = boxes.lows.T[:, order], boxes.highs.T[:, order]
 
     @property
     def d(self) -> int:
@@ -46,22 +50,22 @@ class LinearMatcher:
                 inside &= self._lows[j] <= high[j]
         return np.flatnonzero(inside)
 
-    def _pairs(self, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints]:
+    def meeting(self, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints]:
+        """Return (row of the batch, number of the box) for the boxes that meet each query box."""
         found = [self._scan(low, high) for low, high in zip(lows, highs, strict=True)]
         events = np.repeat(np.arange(len(found)), [len(rows) for rows in found])
         return events, np.concatenate([*found, np.empty(0, np.int64)])
 
     def match(self, points: Ranks) -> Matches:
         points = as_points(points, self.d)
-        events, rows = self._pairs(points, points)
-        return Matches.of(events, self._owners[rows])
+        return self.match_boxes(points, points)
 
     def match_any(self, points: Ranks) -> Bools:
         return np.array([len(self._scan(p, p)) > 0 for p in as_points(points, self.d)], dtype=bool)
 
     def match_groups(self, points: Ranks, group_of_owner: Ints, n_groups: int) -> Bools:
         points = as_points(points, self.d)
-        events, rows = self._pairs(points, points)
+        events, rows = self.meeting(points, points)
         groups = np.asarray(group_of_owner)[self._owners[rows]]
         out = np.zeros((len(points), n_groups), dtype=bool)
         out[events[groups >= 0], groups[groups >= 0]] = True
@@ -69,18 +73,18 @@ class LinearMatcher:
 
     def match_boxes(self, lows: Ranks, highs: Ranks, mode: Mode = "possible") -> Matches:
         lows, highs = as_points(lows, self.d), as_points(highs, self.d)
-        events, rows = self._pairs(lows, highs)
+        events, rows = self.meeting(lows, highs)
         ids = self._owners[rows]
         if mode == "possible":
-            return Matches.of(events, ids)
+            first = np.ones(len(ids), dtype=bool)
+            first[1:] = (ids[1:] != ids[:-1]) | (events[1:] != events[:-1])
+            return Matches(events[first], ids[first])
         box_lows, box_highs = self._lows.T[rows], self._highs.T[rows]
         return certain(lows, highs, events, ids, np.ascontiguousarray(box_lows), np.ascontiguousarray(box_highs))
 
     def insert(self, boxes: Boxes, owners: Ints) -> None:
-        assert boxes.d == self.d
-        self._owners = np.concatenate([self._owners, owned(boxes, owners)])
-        self._lows = np.concatenate([self._lows, boxes.lows.T], axis=1)
-        self._highs = np.concatenate([self._highs, boxes.highs.T], axis=1)
+        held, held_owners = self.boxes()
+        self._hold(held.joined(boxes), np.concatenate([held_owners, owned(boxes, owners)]))
 
     def remove(self, owners: Ints) -> None:
         keep = ~np.isin(self._owners, owners)
@@ -91,7 +95,7 @@ class LinearMatcher:
         """Nothing to do: a scan has no order."""
 
     def boxes(self) -> tuple[Boxes, Ints]:
-        """The live boxes and their owners, in the order of their insertion."""
+        """The live boxes and their owners, in the order of the owners."""
         return Boxes(np.ascontiguousarray(self._lows.T), np.ascontiguousarray(self._highs.T)), self._owners
 
     def memory(self) -> int:
@@ -99,4 +103,5 @@ class LinearMatcher:
 
     def check(self) -> None:
         self.boxes()[0].check()
+        assert (np.diff(self._owners) >= 0).all()
         assert self._lows.shape == self._highs.shape == (self.d, len(self._owners))

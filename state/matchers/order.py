@@ -13,6 +13,8 @@ Coordinates are ranks among the corners (quantiles), never values: int64 ranks o
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,9 +54,9 @@ def spatial_order(lows: Ranks, highs: Ranks) -> Ints:
     narrow = widths < 0.5
     mean_width = np.array([w[s].mean() if s.any() else 1.0 for w, s in zip(widths, narrow, strict=True)])
     signature = _signatures(narrow, mean_width)
-    order = np.lexsort((np.zeros(n), signature)) if signature.any() else np.arange(n)
+    order = np.argsort(signature, kind="stable")
     bounds = np.flatnonzero(np.diff(signature[order], prepend=-1, append=-2))
-    for first, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, end in pairwise(bounds):
         rows = order[first:end]
         if len(rows) > BLOCK:
             key = _curve_key(centres[:, rows], widths[:, rows])
@@ -77,9 +79,8 @@ def _quantile_space(lows: Ranks, highs: Ranks) -> tuple[NDArray[np.float32], NDA
 
 def _signatures(narrow: NDArray[np.bool_], mean_width: NDArray[np.float64]) -> Ints:
     """Number the sets of narrow dimensions, smallest sets of boxes reduced to their narrowest dimension."""
-    d, n = narrow.shape
     ranked = np.argsort(mean_width, kind="stable")[:62]
-    mask = np.zeros(n, np.int64)
+    mask = np.zeros(narrow.shape[1], np.int64)
     for bit, j in enumerate(ranked):
         mask |= narrow[j].astype(np.int64) << bit
     _, number, count = np.unique(mask, return_inverse=True, return_counts=True)

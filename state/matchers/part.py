@@ -6,8 +6,8 @@
     dimension 1  cell 0 1111 ... 1111     1111 ... 1111     1111 ... 1100             111
                  ...
 
-Cells begin at *cuts*, quantiles of the places where boxes begin and end: values may be any int64 ranks. A dimension with
-few such places gets a cut at each; there the cells alone decide, and no corner is compared.
+Cells begin at *cuts*, quantiles of the places where boxes begin and end: values may be any int64 ranks. A dimension
+with few such places gets a cut at each; there the cells alone decide, and no corner is compared.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def build(lows: Ranks, highs: Ranks, owners: Ints) -> Part:
     alive = np.full(bits.shape[1], ALL)
     if len(owners) % 64:
         alive[-1] = (1 << (len(owners) % 64)) - 1
-    boxes = (corners, owners, compared, first_edge, edges)
-    return Part(dims[by_reach], *search, *boxes, fine, spans, bits, summary, alive)
+    columns = dims[by_reach]
+    return Part(columns, *search, corners, owners, compared, first_edge, edges, fine, spans, bits, summary, alive)
 
 
 def choose_cuts(lows: Ranks, highs: Ranks) -> list[Ranks]:

@@ -1,6 +1,6 @@
 """The kernels of the bitmap matcher: a batch of events against one part, and the union of what parts found.
 
-Nothing here branches on what it cannot foretell: words are AND-ed four dimensions at a time before they are looked at,
+The inner loops do not branch on what cannot be foretold: words of all dimensions are AND-ed before they are looked at,
 and a candidate is written first and counted only if its corners hold it.
 """
 
@@ -10,106 +10,160 @@ import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from state.kernels import njit
-from state.matchers.interface import Bools, Ints
+from state.matchers.interface import Bools, Ints, Matches
 from state.matchers.part import ALL, U0, U1, Part, Rows, Words, locate
 from state.space.boxes import Ranks
 
-COLLECT, ANY, GROUPS = 0, 1, 2
+Found = tuple[Ints, Ints, Ints]
+
 OR_CELLS_MAX = 8
 """An imprecise publication over more cells of a dimension than this is not looked up there, only compared."""
 
 
 @njit
-def scan(part: Part, points: Ranks, want: int, group_of_owner: Ints, found: Bools) -> tuple[Ints, Ints]:
-    """Match points against one part: COLLECT into (offsets, ids), ids in order of storage; else set `found`.
+def collect(part: Part, points: Ranks, rows: Rows, order: Ints) -> Found:
+    """Return (starts, ends, ids): `ids[starts[e] : ends[e]]` own the boxes of one part that hold point e.
 
-    ANY stops an event at its first box. GROUPS stops when every group is found, and compares no box of a found
-    group.
+    They come in the order of storage, an owner as often as it has boxes. Points are taken in the given order.
     """
-    # Arrays are taken out of the tuple once: each access to a field counts references, atomically.
-    dims, first_row, owners = part.dims, part.first_row, part.owners
-    compared, fine, spans = part.compared, part.fine, part.spans
-    first_edge, edges = part.first_edge, part.edges.ravel()
-    # Flat and unsigned, an index is one addition; signed, it is first tested for being negative.
-    bits, summary, alive, corners = part.bits.ravel(), part.summary, part.alive, part.corners.ravel()
+    # Arrays are taken out of the tuple once, since each access to a field counts references. Flat and unsigned,
+    # an index is one addition; signed, it is first tested for being negative.
+    owners, alive, summary, bits, edges = part.owners, part.alive, part.summary, part.bits.ravel(), part.edges.ravel()
+    dims, compared, fine, spans = part.dims, part.compared, part.fine, part.spans
+    corners, width = part.corners.ravel(), np.uint64(2 * len(dims))
     n, d, words, blocks = len(points), len(dims), len(alive), summary.shape[1]
-    rows = locate(points, dims, part.trees, part.first_node, first_row)
-    point, starts, survivors = np.empty(d, np.int64), np.empty(d, np.uint64), np.empty(blocks, np.uint64)
-    edge_starts = np.empty(len(compared), np.uint64)
-    offsets = np.zeros(n + 1, np.int64)
+    shifts, edge_cells = _shifts(part), np.empty(len(compared), np.uint64)
+    point, cells, survivors = np.empty(d, np.int64), np.empty(d, np.uint64), np.empty(blocks, np.uint64)
+    starts, ends, used = np.empty(n, np.int64), np.empty(n, np.int64), 0
     # Room for every box before each event: to test inside the loops costs more than they do, and pages that
     # are never written are never there.
-    room = len(owners) if want == COLLECT else 0
+    room = len(owners)
     ids = np.empty(room + n, np.int64)
-    used, width = 0, np.uint64(2 * d)
-    for e in range(n):
-        missing = found.shape[1]
-        for g in range(missing if want != COLLECT else 0):
-            missing -= found[e, g]
-        if want != COLLECT and missing == 0:
-            continue
+    for e in order:
         if used + room > len(ids):
             ids = _grown(ids, used, room)
-        for s in range(blocks):
-            survivors[s] = ALL
-        # Bits beyond the last word stand for nothing.
-        survivors[blocks - 1] >>= np.uint64(-words & 63)
+        starts[e] = used
         for j in range(d):
-            row = rows[e, j]
-            point[j], starts[j] = points[e, dims[j]], np.uint64(row) * np.uint64(words)
-            for s in range(blocks):
-                survivors[s] &= summary[row, s]
+            point[j], cells[j] = points[e, dims[j]], np.uint64(rows[e, j]) * np.uint64(words)
         for k in range(len(compared)):
-            j = compared[k]
-            edge_starts[k] = starts[j] + np.uint64((first_edge[k] - first_row[j]) * words)
+            edge_cells[k] = cells[compared[k]] + shifts[k]
+        _survive(rows, e, summary, words, survivors)
         for s in range(blocks):
             left = survivors[s]
             while left != U0:
                 w = np.uint64(s * 64) + trailing_zeros(left)
                 left &= left - U1
-                word = alive[w]
-                for k in range(len(fine)):
-                    if point[fine[k]] < spans[w, 2 * k] or point[fine[k]] > spans[w, 2 * k + 1]:
-                        word = U0
-                word = _touched(bits, starts, w, word)
+                word = _touched(bits, cells, w, alive[w])
+                word = _within(spans, fine, point, w, word)
                 if word == U0:
                     continue
-                unsure = U0
-                for k in range(len(edge_starts)):
-                    unsure |= edges[edge_starts[k] + w]
-                if want == COLLECT:
-                    sure = word & ~unsure
-                    while sure != U0:
-                        ids[used] = owners[(w << np.uint64(6)) + trailing_zeros(sure)]
-                        sure &= sure - U1
-                        used += 1
-                    word &= unsure
-                    while word != U0:
-                        i = (w << np.uint64(6)) + trailing_zeros(word)
-                        word &= word - U1
-                        ids[used] = owners[i]
-                        used += _holds(corners, compared, point, i * width)
+                unsure = _unsure(edges, edge_cells, w)
+                sure, word = word & ~unsure, word & unsure
+                while sure != U0:
+                    ids[used] = owners[(w << np.uint64(6)) + trailing_zeros(sure)]
+                    sure &= sure - U1
+                    used += 1
                 while word != U0:
                     i = (w << np.uint64(6)) + trailing_zeros(word)
                     word &= word - U1
-                    group = group_of_owner[owners[i]] if want == GROUPS else 0
-                    if group >= 0 and not found[e, group] and _holds(corners, compared, point, i * width):
-                        found[e, group] = True
-                        missing -= 1
-                        if missing == 0:
-                            left = word = U0
-            if want != COLLECT and missing == 0:
-                break
-        offsets[e + 1] = used
-    return offsets, ids[:used]
+                    ids[used] = owners[i]
+                    used += _holds(corners, compared, point, i * width)
+        ends[e] = used
+    return starts, ends, ids[:used]
 
 
 @njit
-def _touched(bits: Words, starts: Words, w: np.uint64, word: np.uint64) -> np.uint64:
-    """Of the boxes in `word`, the w-th, those that touch the cells that start there."""
-    for j in range(len(starts)):
-        word &= bits[starts[j] + w]
+def mark(part: Part, points: Ranks, rows: Rows, order: Ints, group_of_owner: Ints, found: Bools) -> None:
+    """Set `found[e, group]` where a box of one part that belongs to the group holds point e.
+
+    Without `group_of_owner` all boxes are of group 0. An event ends when all its groups are found, and boxes of a
+    found group are not compared.
+    """
+    owners, alive, summary, bits, edges = part.owners, part.alive, part.summary, part.bits.ravel(), part.edges.ravel()
+    dims, compared, fine, spans = part.dims, part.compared, part.fine, part.spans
+    corners, width = part.corners.ravel(), np.uint64(2 * len(dims))
+    d, words, blocks = len(dims), len(alive), summary.shape[1]
+    shifts, edge_cells = _shifts(part), np.empty(len(compared), np.uint64)
+    point, cells, survivors = np.empty(d, np.int64), np.empty(d, np.uint64), np.empty(blocks, np.uint64)
+    grouped = len(group_of_owner) > 0
+    for e in order:
+        missing = found.shape[1]
+        for g in range(found.shape[1]):
+            missing -= found[e, g]
+        for j in range(d):
+            point[j], cells[j] = points[e, dims[j]], np.uint64(rows[e, j]) * np.uint64(words)
+        for k in range(len(compared)):
+            edge_cells[k] = cells[compared[k]] + shifts[k]
+        _survive(rows, e, summary, words, survivors)
+        for s in range(blocks if missing else 0):
+            left = survivors[s]
+            while left != U0 and missing:
+                w = np.uint64(s * 64) + trailing_zeros(left)
+                left &= left - U1
+                word = _touched(bits, cells, w, alive[w])
+                word = _within(spans, fine, point, w, word)
+                if word == U0:
+                    continue
+                sure = ~_unsure(edges, edge_cells, w)
+                while word != U0 and missing:
+                    bit = trailing_zeros(word)
+                    i = (w << np.uint64(6)) + bit
+                    word &= word - U1
+                    group = group_of_owner[owners[i]] if grouped else 0
+                    if group < 0 or found[e, group]:
+                        continue
+                    if (sure >> bit) & U1 or _holds(corners, compared, point, i * width):
+                        found[e, group] = True
+                        missing -= 1
+
+
+@njit
+def _shifts(part: Part) -> Words:
+    """How far behind the words of a cell in `bits` its words in `edges` are, for each of `compared`; modulo 2^64."""
+    shifts = np.empty(len(part.compared), np.uint64)
+    for k in range(len(shifts)):
+        rows = part.first_edge[k] - part.first_row[part.compared[k]]
+        shifts[k] = np.uint64(rows * len(part.alive))
+    return shifts
+
+
+@njit
+def _survive(rows: Rows, e: int, summary: Words, words: int, survivors: Words) -> None:
+    """AND the summaries of the cells of point e."""
+    for s in range(len(survivors)):
+        survivors[s] = ALL
+    # Bits beyond the last word stand for nothing.
+    survivors[len(survivors) - 1] >>= np.uint64(-words & 63)
+    for j in range(rows.shape[1]):
+        row = rows[e, j]
+        for s in range(len(survivors)):
+            survivors[s] &= summary[row, s]
+
+
+@njit
+def _touched(bits: Words, cells: Words, w: np.uint64, word: np.uint64) -> np.uint64:
+    """Of the boxes in `word`, the w-th, those that touch these cells, given as where they start in `bits`."""
+    for j in range(len(cells)):
+        word &= bits[cells[j] + w]
     return word
+
+
+@njit
+def _within(spans: Ranks, fine: Ints, point: Ranks, w: np.uint64, word: np.uint64) -> np.uint64:
+    """Return `word`, or nothing if the point is outside the span of all its boxes in one of the fine dimensions."""
+    for k in range(len(fine)):
+        if point[fine[k]] < spans[w, 2 * k] or point[fine[k]] > spans[w, 2 * k + 1]:
+            word = U0
+    return word
+
+
+@njit
+def _unsure(edges: Words, cells: Words, w: np.uint64) -> np.uint64:
+    """The boxes of word w with a corner inside one of the cells: whether they hold the point is not yet decided."""
+    unsure = U0
+    for k in range(len(cells)):
+        unsure |= edges[cells[k] + w]
+    return unsure
 
 
 @njit
@@ -180,15 +234,27 @@ def _meets(part: Part, i: np.uint64, low: Ranks, high: Ranks) -> bool:
     return meets
 
 
+def united(found: list[Found]) -> Matches:
+    """Unite what parts found: part (starts, ends, ids) found `ids[starts[e] : ends[e]]` for event e."""
+    if len(found) == 1:
+        starts, ends, ids = found[0]
+        return Matches(*_united(starts[None, :], ends[None, :], ids))
+    shift = np.cumsum([0, *(len(ids) for _, _, ids in found[:-1])])[:, None]
+    all_starts = np.stack([starts for starts, _, _ in found]) + shift
+    all_ends = np.stack([ends for _, ends, _ in found]) + shift
+    return Matches(*_united(all_starts, all_ends, np.concatenate([ids for _, _, ids in found])))
+
+
 @njit
-def united(offsets: Ints, ids: Ints, low: int, high: int) -> tuple[Ints, Ints]:
-    """Sort the ids of each event and drop repeats; part k found `ids[offsets[k, e] : offsets[k, e + 1]]` for e.
+def _united(starts: Ints, ends: Ints, ids: Ints) -> tuple[Ints, Ints]:
+    """Sort the ids of each event and drop repeats.
 
     Few ids are sorted as they are. Many are set as bits of the numbers low .. high, with one summary bit per
     word, and read back in order: linear in the matches, whatever order they came in.
     """
-    parts, n = offsets.shape[0], offsets.shape[1] - 1
+    parts, n = starts.shape
     rows_out, ids_out = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
+    low, high = (ids.min(), ids.max()) if len(ids) else (0, 0)
     span = high - low + 1
     # Ids far apart, or so far that their difference overflows, are always sorted.
     dense = 0 < span <= 64 * len(ids) + 4096
@@ -198,7 +264,7 @@ def united(offsets: Ints, ids: Ints, low: int, high: int) -> tuple[Ints, Ints]:
     for e in range(n):
         start = used
         for k in range(parts):
-            for at in range(offsets[k, e], offsets[k, e + 1]):
+            for at in range(starts[k, e], ends[k, e]):
                 ids_out[used] = ids[at]
                 used += 1
         count = used - start
