@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from state.broker.index import Junction
@@ -44,11 +44,8 @@ def input_topics(config: Config) -> list[str]:
     return sorted({config.topics.publications, *(source.topic for source in config.sources), *links})
 
 
-def start(
-    spark: SparkSession, boot: Boot, starting_offsets: str, checkpoint: str, name: str = "route"
-) -> StreamingQuery:
-    """Start the route query."""
-    config = boot.config
+def records(spark: SparkSession, config: Config, starting_offsets: str) -> DataFrame:
+    """The input of the route query."""
     reader = (
         spark.readStream.format("kafka")
         .options(**source_options(config))
@@ -57,11 +54,18 @@ def start(
     )
     if config.settings.max_offsets_per_trigger is not None:
         reader = reader.option("maxOffsetsPerTrigger", config.settings.max_offsets_per_trigger)
-    records = reader.load().select("topic", "partition", "offset", "key", "value", "headers")
+    return reader.load().select("topic", "partition", "offset", "key", "value", "headers")
+
+
+def start(
+    spark: SparkSession, boot: Boot, starting_offsets: str, checkpoint: str, name: str = "route"
+) -> StreamingQuery:
+    """Start the route query."""
     return (
-        records.mapInArrow(partial(route_batches, boot), OUTPUT)
+        records(spark, boot.config, starting_offsets)
+        .mapInArrow(partial(route_batches, boot), OUTPUT)
         .writeStream.format("kafka")
-        .options(**sink_options(config))
+        .options(**sink_options(boot.config))
         .option("checkpointLocation", checkpoint)
         # the log of offsets is written beside the batch, not before it; a crash repeats more, loses nothing
         .option("asyncProgressTrackingEnabled", "true")

@@ -123,7 +123,7 @@ def test_filter_errors_tell_the_position(job):
 
 
 def test_versions(job):
-    """Newer replaces, older is stale, the very same is a repeat, equal with other content is stale, none is last + 1."""
+    """Newer replaces, older is stale, the same is a repeat, equal with other content is stale, none is last + 1."""
     key = f"b2/{QUOTE}/versions"
     send = lambda **more: job.wire.subscribe("b2", QUOTE, "versions", "vera", **more)  # noqa: E731
     send(filter="price < 3", version=7)
@@ -154,7 +154,7 @@ def test_versions(job):
 
 
 def test_a_delivery_carries_the_publication_as_it_was(job):
-    """Key, value and headers pass unchanged, incoming hilcast_* are dropped, ours are added, links carry none of them."""
+    """Key, value and headers pass unchanged, incoming hilcast_* are dropped, ours are added, links carry none."""
     wire = job.wire
     wire.subscribe("b1", QUOTE, "d1", "dora", "price < 100")
     wire.subscribe("b3", QUOTE, "d0", "dora", "symbol = 'IBM'")

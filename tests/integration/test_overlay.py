@@ -132,7 +132,7 @@ class Drill:
 
 @pytest.mark.services
 def test_overlay_equals_flooding_through_every_fault(services, tmp_path, unique):
-    """No delivery is missing or wrong through changes, restart, kill -9, FLUSHALL, a lost checkpoint, a new reduction."""
+    """Nothing is missing or wrong through changes, restart, kill -9, FLUSHALL, a lost checkpoint, a new reduction."""
     drill = Drill(services, tmp_path, unique)
     job = drill.job.start()
     try:

@@ -1,0 +1,46 @@
+"""Every code block of README and docs is executed here, or by the tour on the real services."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+TOURED = {"README.md"}
+"""Pages whose shell blocks the integration tests run on the real services."""
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return BLOCK.findall(page.read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_blocks_run(page):
+    """Python blocks pass as doctests, JSON and TOML blocks parse, shell blocks stand only where a test runs them."""
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    parser = doctest.DocTestParser()
+    for kind, text in blocks(page):
+        if kind == "python":
+            assert ">>>" in text, f"a Python block of {page.name} that nothing can run"
+            runner.run(parser.get_doctest(text, {}, page.name, str(page), 0))
+        elif kind == "json":
+            json.loads(text)
+        elif kind == "toml":
+            tomllib.loads(text)
+        else:
+            assert kind == "" or str(page.relative_to(ROOT)) in TOURED, f"{page.name}: a {kind} block that is not run"
+    assert runner.summarize(verbose=False).failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    """Every relative link of a page names a file that is there."""
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
