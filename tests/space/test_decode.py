@@ -231,7 +231,7 @@ KEYS = st.sampled_from(['"n"', '"x"', '"b"', '"side"', '"at"', '"té"', '"other"
 EVENTS = st.builds(lambda a, o, b: (a + o + b).encode(), SPACES, objects(KEYS, VALUES), SPACES)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(EVENTS, max_size=4))
 def test_a_batch_has_the_ranks_that_its_events_have(values: list[bytes]) -> None:
     """Whatever way events are written, their columns are what reading each alone, naively, gives."""
@@ -245,7 +245,7 @@ def test_imprecise_events_are_boxes(values: list[bytes]) -> None:
     assert_as_oracle(IMPRECISE, values, decode(IMPRECISE, values))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(NUMBERS, min_size=1, max_size=20))
 def test_numbers_are_the_nearest_double(numbers: list[str]) -> None:
     """Every number in decimal has exactly the rank of the double (or integer) Python reads."""
