@@ -103,5 +103,5 @@ class LinearMatcher:
 
     def check(self) -> None:
         self.boxes()[0].check()
-        assert (np.diff(self._owners) >= 0).all()
+        assert (self._owners[1:] >= self._owners[:-1]).all()
         assert self._lows.shape == self._highs.shape == (self.d, len(self._owners))

@@ -1,0 +1,160 @@
+"""What the bitmap matcher promises beyond its answers: what it stores, and how little it looks at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.matchers import part
+from state.matchers.bitmap import BitmapMatcher
+from state.matchers.order import spatial_order
+from state.matchers.part import Part, build, build_parts, choose_cuts, locate, unpacked
+from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+
+
+def small_boxes(n, d, side, seed=1, domain=10**6):
+    rng = np.random.default_rng(seed)
+    lows = rng.integers(0, domain, (n, d))
+    return lows, lows + int(side * domain)
+
+
+def words_read(some: Part, points) -> float:
+    """Mean number of words per event that no summary excludes."""
+    rows = locate(points, some.dims, some.trees, some.first_node, some.first_row)
+    left = [np.bitwise_and.reduce(some.summary[row]) for row in rows]
+    return float(np.mean([unpacked(words, len(some.alive)).sum() for words in left]))
+
+
+def test_a_dimension_that_no_box_constrains_has_no_bitmap():
+    """Of five dimensions only the two that some box constrains are stored."""
+    lows, highs = np.full((100, 5), ABSENT), np.full((100, 5), PRESENT_MAX)
+    lows[3, 1], highs[70, 4] = 10, 20
+    some = build(lows, highs, np.arange(100))
+    assert sorted(some.dims.tolist()) == [1, 4]
+    assert some.corners.shape == (100, 4)
+
+
+def test_boxes_that_span_everything_need_no_bits():
+    """A set of full boxes is stored without any cell."""
+    some = build(np.full((70, 3), ABSENT), np.full((70, 3), PRESENT_MAX), np.arange(70))
+    assert some.bits.size == some.edges.size == len(some.compared) == 0
+
+
+def test_few_distinct_corners_are_never_compared():
+    """Where every corner is a cut, the cells alone decide."""
+    lows = np.random.default_rng(2).integers(0, 20, (1000, 2))
+    some = build(lows, lows + 1, np.arange(1000))
+    assert len(some.compared) == 0
+    lows, highs = small_boxes(1000, 2, 0.1)
+    assert len(build(lows, highs, np.arange(1000)).compared) == 2
+
+
+def test_sets_that_constrain_different_dimensions_are_stored_apart(monkeypatch):
+    """Each large set of equally constrained boxes has a part with just its dimensions; the rest is together."""
+    monkeypatch.setattr(part, "PART_MIN", 50)
+    lows, highs = np.full((230, 4), ABSENT), np.full((230, 4), PRESENT_MAX)
+    lows[:100, 0] = np.arange(100)
+    lows[100:200, 2] = np.arange(100)
+    lows[200:215, 1], lows[215:, 3] = 7, 7
+    parts = build_parts(lows, highs, np.arange(230))
+    assert sorted((p.dims.tolist(), p.size()) for p in parts) == [([0], 100), ([1, 3], 30), ([2], 100)]
+
+
+def test_narrow_dimensions_get_the_cells_that_others_do_not_need():
+    """A boolean dimension takes three cells of the budget, and the others share what is left."""
+    lows, highs = small_boxes(5000, 3, 0.1)
+    lows[:, 1] = np.arange(5000) % 2
+    highs[:, 1] = lows[:, 1]
+    cuts = choose_cuts(lows, highs)
+    assert len(cuts[1]) == 3
+    assert min(len(cuts[0]), len(cuts[2])) > part.CELLS_PER_BOX // 3
+
+
+def test_spatial_order_makes_summaries_exclude_words():
+    """In order an event reads under 2 % of the words, shuffled over half of them."""
+    lows, highs = small_boxes(40_000, 3, 0.03)
+    points = np.random.default_rng(5).integers(0, 10**6, (50, 3))
+    ordered = build(lows, highs, np.arange(len(lows)))
+    assert words_read(ordered, points) < 0.02 * len(ordered.alive)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(part, "spatial_order", lambda lows, highs: np.arange(len(lows)))
+        shuffled = build(lows, highs, np.arange(len(lows)))
+    assert words_read(shuffled, points) > 0.5 * len(shuffled.alive)
+
+
+def test_wide_boxes_stand_apart_from_narrow_ones():
+    """Boxes that are wide in a dimension do not share words with those that are narrow in it."""
+    lows, highs = small_boxes(6400, 2, 0.01)
+    wide = np.random.default_rng(4).random(6400) < 0.5
+    lows[wide, 0], highs[wide, 0] = 1000, 999_000
+    order = spatial_order(lows, highs)
+    mixed = [w for w in wide[order].reshape(-1, 64) if w.any() and not w.all()]
+    assert len(mixed) <= 1
+
+
+def test_equality_on_many_values_reads_few_words():
+    """Points in one dimension, wide in another: blocks are thin in the one, and spans exclude the rest of a cell."""
+    rng = np.random.default_rng(6)
+    symbol = rng.integers(0, 4000, 40_000)
+    price = rng.integers(0, 700, 40_000)
+    some = build(np.stack([symbol, price], 1), np.stack([symbol, price + 300], 1), np.arange(40_000))
+    assert some.dims[some.fine].tolist() == [0]
+    held = 0
+    for value in range(0, 4000, 100):
+        held += ((some.spans[:, 0] <= value) & (value <= some.spans[:, 1])).sum()
+    assert held / 40 <= 3
+
+
+def test_order_is_a_permutation():
+    """Every box is stored once, whatever its shape."""
+    rng = np.random.default_rng(7)
+    for d in (1, 2, 7, 12):
+        lows = rng.integers(-9, 9, (500, d))
+        highs = np.where(rng.random((500, d)) < 0.5, PRESENT_MAX, lows + 3)
+        assert np.array_equal(np.sort(spatial_order(lows, highs)), np.arange(500))
+
+
+@given(
+    cuts=st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, max_size=40),
+    values=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=10),
+)
+@settings(max_examples=100, deadline=None)
+def test_cells_are_found_as_by_bisection(cuts, values):
+    """The branch-free search counts the cuts at or below a value, ends of the rank space included."""
+    ranks = np.array(sorted(cuts), np.int64)
+    tree = part._search_tree(ranks)
+    points = np.array([*values, *cuts, -(2**63), 2**63 - 1], np.int64)[:, None]
+    ends = np.array([0, len(tree)]), np.array([5, 5 + len(ranks) + 1])
+    rows = locate(points, np.array([0]), tree, *ends)
+    assert (rows[:, 0] - 5).tolist() == np.searchsorted(ranks, points[:, 0], side="right").tolist()
+
+
+def test_inserts_one_by_one_make_few_parts():
+    """Levels halve in size: 300 single inserts leave at most nine parts, and resort leaves one."""
+    matcher = BitmapMatcher(Boxes.empty(1), np.empty(0, np.int64))
+    for i in range(300):
+        matcher.insert(Boxes(np.array([[i]]), np.array([[i + 5]])), np.array([i]))
+        assert len(matcher._held) <= 9
+    matcher.check()
+    matcher.resort()
+    assert len(matcher._held) == 1
+    assert len(matcher) == 300
+
+
+def test_memory_counts_what_is_held():
+    """A box of four dimensions takes its corners, owner and at most 128 bytes of bitmaps and their summaries."""
+    lows, highs = small_boxes(50_000, 4, 0.1)
+    matcher = BitmapMatcher(Boxes(lows, highs), np.arange(50_000))
+    per_box = matcher.memory() / 50_000
+    assert 72 < per_box < 72 + 1.1 * 2 * part.CELLS_PER_BOX / 8
+
+
+def test_removing_everything_leaves_nothing():
+    """A part without living boxes is dropped."""
+    matcher = BitmapMatcher(Boxes(np.zeros((100, 1), np.int64), np.ones((100, 1), np.int64)), np.arange(100))
+    matcher.remove(np.arange(50))
+    assert (len(matcher), len(matcher._held)) == (50, 1)
+    matcher.remove(np.arange(100))
+    assert (len(matcher), len(matcher._held), matcher.memory()) == (0, 0, 0)

@@ -1,0 +1,144 @@
+"""The S-tree as published, against a reference that is written from the paper; and what both trees count."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.matchers.packed import PackedTreeMatcher
+from state.matchers.stree import STreeMatcher, binarize, shares_of_domain
+from state.matchers.tree import count
+from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+
+
+def bounding(rows, lows, ends):
+    d = len(lows[0])
+    return [(min(lows[r][j] for r in rows), max(ends[r][j] for r in rows)) for j in range(d)]
+
+
+def volume(box):
+    return math.prod(z - a for a, z in box)
+
+
+def perimeter(box):
+    return math.fsum(z - a for a, z in box)
+
+
+def binary_tree(rows, lows, ends, p, m):
+    """[STREE03] §3.1 in plain Python: a leaf is a list of rows, an inner node a pair."""
+    if len(rows) <= m:
+        return rows
+    box = bounding(rows, lows, ends)
+    longest = max(range(len(box)), key=lambda j: box[j][1] - box[j][0])
+    rows = sorted(rows, key=lambda r: lows[r][longest] + ends[r][longest])
+    candidates = range(math.ceil(p * len(rows)), math.floor((1 - p) * len(rows)) + 1, m)
+    cut = min(
+        candidates,
+        key=lambda q: (
+            volume(bounding(rows[:q], lows, ends)) + volume(bounding(rows[q:], lows, ends)),
+            perimeter(bounding(rows[:q], lows, ends)) + perimeter(bounding(rows[q:], lows, ends)),
+        ),
+        default=len(rows) // 2,
+    )
+    return binary_tree(rows[:cut], lows, ends, p, m), binary_tree(rows[cut:], lows, ends, p, m)
+
+
+def as_nested(node, order, left, right, first, end):
+    if left[node] < 0:
+        return order[first[node] : end[node]].tolist()
+    return tuple(as_nested(child, order, left, right, first, end) for child in (left[node], right[node]))
+
+
+@given(seed=st.integers(0, 2**32), n=st.integers(1, 60), p=st.sampled_from([0.1, 0.25, 0.3, 0.5]), m=st.integers(2, 5))
+@settings(max_examples=60, deadline=None)
+def test_binarization_is_that_of_the_paper(seed, n, p, m):
+    """Longest dimension, centres, steps of M within the skew, least sum of volumes, then least perimeter."""
+    rng = np.random.default_rng(seed)
+    # Powers of two: sums and products of shares are exact, so that ties are ties in both.
+    lows = rng.integers(0, 8, (n, 2)) / 16.0
+    ends = lows + 2.0 ** rng.integers(-4, -1, (n, 2))
+    tree = binarize(lows, ends, p, m)
+    expected = binary_tree(list(range(n)), lows.tolist(), ends.tolist(), p, m)
+    assert as_nested(0, *tree) == expected
+
+
+def test_skew_bounds_every_split():
+    """No side of a split has less than the share p of its boxes."""
+    rng = np.random.default_rng(1)
+    lows = rng.random((3000, 3)) ** 3
+    _, left, right, first, end = binarize(lows, lows + 0.05 * rng.random((3000, 3)), 0.3, 40)
+    inner = np.flatnonzero(left >= 0)
+    assert len(inner) > 50
+    size = end - first
+    assert (np.minimum(size[left[inner]], size[right[inner]]) >= 0.3 * size[inner]).all()
+
+
+def test_compression_fills_nodes_to_the_fanout():
+    """Every inner node has M children, unless all its children are leaves."""
+    lows = np.random.default_rng(2).integers(0, 10**6, (5000, 2))
+
+    class Narrow(STreeMatcher):
+        fanout = 5
+
+    tree = Narrow(Boxes(lows, lows + 1000), np.arange(5000))
+    tree.check()
+    counts = (tree.nodes.end - tree.nodes.first)[~tree.nodes.leaf]
+    above_leaves = [tree.nodes.leaf[tree.nodes.below[a:z]].all() for a, z in entries(tree) if z > a]
+    assert counts.max() == 5
+    assert not all(above_leaves)
+
+
+def entries(tree):
+    inner = np.flatnonzero(~tree.nodes.leaf)
+    return [(tree.nodes.first[k], tree.nodes.end[k]) for k in inner]
+
+
+def test_half_infinite_boxes_are_clipped_to_the_domain():
+    """Open sides count as the least and the greatest finite corner, and a free dimension as the whole."""
+    boxes = Boxes.of(
+        [([0, ABSENT], [9, PRESENT_MAX]), ([ABSENT, ABSENT], [4, PRESENT_MAX]), ([5, 3], [PRESENT_MAX, 3])]
+    )
+    lows, ends = shares_of_domain(boxes)
+    assert lows.tolist() == [[0.0, 0.0], [0.0, 0.0], [0.5, 0.0]]
+    assert ends.tolist() == [[1.0, 1.0], [0.5, 1.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize("kind", [STreeMatcher, PackedTreeMatcher])
+def test_a_search_looks_at_few_nodes(kind):
+    """A point query on small boxes visits under 5 % of the nodes, and at least the way from root to leaf."""
+    lows = np.random.default_rng(3).integers(0, 10**6, (20_000, 2))
+    tree = kind(Boxes(lows, lows + 5000), np.arange(20_000))
+    visited = tree.visited(np.random.default_rng(4).integers(0, 10**6, (200, 2)))
+    assert visited.mean() < 0.05 * len(tree.nodes.first)
+    assert (visited >= 1).all()
+
+
+@pytest.mark.parametrize("kind", [STreeMatcher, PackedTreeMatcher])
+def test_count_only_counts_what_a_list_would_show(kind):
+    """Counts of points and regions equal the lengths of the lists, also after inserts and removals."""
+    rng = np.random.default_rng(5)
+    lows = rng.integers(0, 1000, (800, 2))
+    boxes, owners = Boxes(lows, lows + rng.integers(0, 80, (800, 2))), np.arange(800)
+    tree = kind(boxes, owners)
+    query_lows = rng.integers(0, 900, (50, 2))
+    query_highs = query_lows + rng.integers(0, 400, (50, 2))
+    for _ in range(2):
+        listed = np.bincount(tree.match(query_lows).rows, minlength=50)
+        assert tree.count(query_lows).tolist() == listed.tolist()
+        listed = np.bincount(tree.match_boxes(query_lows, query_highs).rows, minlength=50)
+        assert tree.count_boxes(query_lows, query_highs).tolist() == listed.tolist()
+        tree.remove(np.arange(0, 800, 3))
+        tree.insert(boxes, owners + 800)
+
+
+def test_counting_takes_whole_nodes():
+    """A region that holds the whole tree is counted at the root, without going down."""
+    lows = np.random.default_rng(6).integers(0, 1000, (5000, 2))
+    tree = STreeMatcher(Boxes(lows, lows + 5), np.arange(5000))
+    everywhere = np.array([[-10, -10]]), np.array([[2000, 2000]])
+    counts, visited = count(tree.nodes, *everywhere, np.ones(5000, np.bool_), True)
+    assert (counts.tolist(), visited.tolist()) == ([5000], [1])
