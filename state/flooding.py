@@ -1,0 +1,597 @@
+"""Flooding: what would be delivered if every publication met every subscription, held against what was.
+
+The oracle of `hilcast verify`. It knows the filter language and the records of the topics, and nothing of the router:
+no cubes, no reductions, no matchers, no index. It recomputes from scratch, so it cannot share the router's errors.
+
+A change of the control plane takes effect little by little, and a publication is routed some time after it was sent:
+
+    change         sent ────────── in force                       before: the old filter   after: the new one
+    publication           sent ─────────── routed (the last time)       in between: either of them, or both
+
+So each publication has some *possible* stands of each key. What all of them want must be delivered, what none of them
+wants must not be, and what some want is counted as undecided. When a change was in force everywhere is found by doing
+in history what `hilcast wait` does: rounds of "where do inboxes and control end now, and when had every broker read
+that far".
+
+Left out: the order of deliveries, and what crossed the links.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from state.config import Config
+from state.filters.evaluate import compile, matches_batch
+from state.filters.tree import Filter
+from state.space.decode import RankBatch, decode
+from state.space.event_type import EventType
+
+NEVER = float("inf")
+LARGE_BYTES = 900_000
+"""A refusal as `too-large` is believed from here on."""
+EXAMPLES = 20
+"""Findings of each kind that are kept in full; all are counted."""
+
+Bools = NDArray[np.bool_]
+Codes = NDArray[np.int64]
+Times = NDArray[np.float64]
+Target = tuple[str, str]
+"""Client and destination topic."""
+
+
+# --- what is judged -------------------------------------------------------------------------------------------------
+
+
+class Stand(NamedTuple):
+    """What a key asks for from one change on; without an `owner` nothing: it is withdrawn or has expired."""
+
+    since_ms: float
+    """Nobody can have acted on it before."""
+    in_force_ms: float
+    """Everybody acts on it from here on; `NEVER` if that is not known to have happened."""
+    owner: str | None = None
+    """The client, or the publisher of an advertisement."""
+    destination: str = ""
+    filter: Filter | None = None
+    """None, with an owner: no longer known. It may then match anything, and must match nothing."""
+
+
+NOTHING = Stand(-NEVER, -NEVER)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The history of one subscription or advertisement: its stands in order of time, `NOTHING` before the first."""
+
+    broker: str
+    type: str
+    id: str
+    stands: tuple[Stand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A record of `publications` or of a source, as an independent reader understands it."""
+
+    source: bytes
+    id: bytes
+    broker: str
+    type: str
+    value: bytes
+    """The JSON object of attributes."""
+    content: bytes
+    """A digest of key and value, which a delivery repeats byte for byte."""
+    sent_ms: float
+    routed_ms: float = NEVER
+    """When it was last routed; `NEVER` as long as it has not been."""
+    complete: bool = False
+    """Whether everything that routing it led to has been written."""
+    fault: str | None = None
+    """The code with which it ought to be refused, whatever is subscribed."""
+    refused: str | None = None
+    """The code with which it was refused."""
+
+
+class Delivered(NamedTuple):
+    """One copy that a client got."""
+
+    topic: str
+    client: str
+    source: bytes
+    id: bytes
+    delivery: str
+    subscriptions: str
+    content: bytes
+    stale: bool = False
+
+
+# --- in force -------------------------------------------------------------------------------------------------------
+
+
+class Progress(NamedTuple):
+    """How far the control query of a deployment had come when this was written: the next offset of each topic."""
+
+    time_ms: float
+    deployment: str
+    hosts: tuple[str, ...]
+    offsets: Mapping[str, int]
+
+
+def rounds(config: Config) -> int:
+    """How many rounds `hilcast wait` makes: hops of a consequence, home and cube, and two more for a repaired gap."""
+    there_and_back = 2 if any(t.advertisements for t in config.types.values()) else 1
+    return there_and_back * config.overlay.diameter() + 2 + 2
+
+
+class ControlHistory:
+    """When what had been said by a moment was in force at every broker.
+
+    `times`: for each topic of the control plane the first offset that is held, and the log-append time of each record.
+    """
+
+    def __init__(
+        self,
+        brokers: Sequence[str],
+        times: Mapping[str, tuple[int, Sequence[float]]],
+        progress: Iterable[Progress],
+        rounds: int,
+    ) -> None:
+        self._brokers = brokers
+        self._rounds = rounds
+        self._topics = list(times)
+        self._first = {topic: first for topic, (first, _) in times.items()}
+        # a clock that was set back must not make a later record look earlier
+        self._times = {topic: np.maximum.accumulate(np.array([-NEVER, *at])) for topic, (_, at) in times.items()}
+        groups: dict[tuple[str, tuple[str, ...]], list[Progress]] = defaultdict(list)
+        for record in progress:
+            groups[record.deployment, record.hosts].append(record)
+        self._groups = [_Reached(hosts, records, self._topics) for (_, hosts), records in sorted(groups.items())]
+
+    def in_force(self, said_ms: Times) -> Times:
+        """For each moment: when all that had been said by then was in force everywhere; `NEVER` if it was not yet.
+
+        Guarantee: monotone; never before a `hilcast wait` begun at that moment could have returned. Progress is known a
+        few milliseconds late, when its record was appended, and so is this. Cost: rounds x deployments binary searches,
+        vectorised over the moments.
+        """
+        now = np.asarray(said_ms, np.float64)
+        for _ in range(self._rounds):
+            reached = np.maximum(now, self._reached(self._ends(now)))
+            if np.array_equal(reached, now):
+                break
+            now = reached
+        return now
+
+    def _ends(self, now: Times) -> dict[str, Codes]:
+        """The end of each topic at each moment; a record of the very same millisecond counts."""
+        return {
+            topic: self._first[topic] + np.searchsorted(times[1:], now, side="right")
+            for topic, times in self._times.items()
+        }
+
+    def _reached(self, ends: Mapping[str, Codes]) -> Times:
+        size = len(next(iter(ends.values()))) if ends else 0
+        everywhere = np.full(size, -NEVER)
+        each = [group.when(ends) for group in self._groups]
+        for broker in self._brokers:
+            here = np.full(size, NEVER)
+            for group, when in zip(self._groups, each, strict=True):
+                if broker in group.hosts:
+                    here = np.minimum(here, when)
+            everywhere = np.maximum(everywhere, here)
+        return everywhere
+
+
+class _Reached:
+    """The progress of one deployment while it hosted these brokers."""
+
+    def __init__(self, hosts: tuple[str, ...], records: list[Progress], topics: list[str]) -> None:
+        self.hosts = hosts
+        self._topics = topics
+        records = sorted(records, key=lambda record: record.time_ms)
+        self._times = np.array([record.time_ms for record in records] + [NEVER])
+        rows = [[record.offsets.get(topic, 0) for topic in topics] for record in records]
+        self._offsets = np.maximum.accumulate(np.array(rows, np.int64).reshape(len(rows), len(topics)), axis=0)
+
+    def when(self, ends: Mapping[str, Codes]) -> Times:
+        """When it had read to all of these ends."""
+        first = [np.searchsorted(self._offsets[:, k], ends[topic]) for k, topic in enumerate(self._topics)]
+        return self._times[np.max(first, axis=0)] if first else np.empty(0)
+
+
+# --- the verdict ----------------------------------------------------------------------------------------------------
+
+
+class Finding(NamedTuple):
+    """One thing that is not as it should be."""
+
+    kind: str
+    client: str
+    topic: str
+    source: str
+    id: str
+    detail: str
+
+    def __str__(self) -> str:
+        who = f"{self.client} ({self.topic})" if self.client else self.topic
+        return f"{self.kind}: {self.source}#{self.id} {f'for {who}' if who else ''}: {self.detail}"
+
+
+@dataclass
+class Judgement:
+    """What the comparison found; `ok` if nothing is missing and nothing wrong."""
+
+    published: int = 0
+    pending: int = 0
+    """Publications that are not routed to the end yet; what they lead to is not missing."""
+    refused: int = 0
+    """Publications with a dead letter."""
+    expected: int = 0
+    """Deliveries (publication, client, destination) that must be there."""
+    delivered: int = 0
+    undecided: int = 0
+    """Deliveries that may be there or not, because a change was on its way."""
+    missing: int = 0
+    wrong: int = 0
+    repeats: int = 0
+    """Copies that add nothing to those before."""
+    missing_ids: int = 0
+    """Ids that the deliveries that are there ought to name as well."""
+    wrong_ids: int = 0
+    unanswered: int = 0
+    """Publications that cannot be used and have no dead letter."""
+    lost: int = 0
+    """Missing deliveries of types whose reduction is allowed to lose (`probabilistic`)."""
+    stale: int = 0
+    """Deliveries routed with an old index while Redis was away, by choice: not judged."""
+    unknown: int = 0
+    """Deliveries of publications that are no longer held."""
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not (self.missing or self.wrong or self.missing_ids or self.wrong_ids or self.unanswered)
+
+    def note(self, kind: str, count: int, findings: Iterator[Finding]) -> None:
+        """Add to a count, and keep the first findings of each kind."""
+        setattr(self, kind, getattr(self, kind) + count)
+        kept = sum(1 for finding in self.findings if finding.kind == kind.replace("_", "-"))
+        self.findings += [found for _, found in zip(range(max(0, EXAMPLES - kept)), findings, strict=False)]
+
+
+def judge(
+    types: Mapping[str, EventType],
+    publications: Sequence[Publication],
+    deliveries: Sequence[Delivered],
+    subscriptions: Sequence[Claim],
+    advertisements: Sequence[Claim] = (),
+    *,
+    cut_ms: Mapping[str, float] | None = None,
+    cut_publications: bool = False,
+) -> Judgement:
+    """Compare deliveries with flooding.
+
+    `cut_ms`: destination topics of which Kafka has deleted the beginning, with the time of the first record that is
+    held; `cut_publications`: publications may have been deleted too, so a delivery of an unknown one is no error.
+
+    Guarantee: a finding is a proof, given the records and their times. Cost: one vectorised evaluation for each filter
+    that ever stood, over the publications of its type; then sorting what matched.
+    """
+    world = _World(publications, deliveries, subscriptions)
+    judgement = Judgement(
+        published=len(publications),
+        pending=sum(1 for p in publications if not p.complete),
+        refused=sum(1 for p in publications if p.refused is not None),
+    )
+    may: list[Codes] = [np.empty(0, np.int64)]
+    must: list[Codes] = [np.empty(0, np.int64)]
+    lossy: set[int] = set()
+    by_type = _columns(types, publications, world)
+    for name, columns in by_type.items():
+        columns.admit([claim for claim in advertisements if claim.type == name])
+        for claim in subscriptions:
+            if claim.type == name:
+                for target, possible, certain in _wanted(claim, columns):
+                    certain &= columns.sent > (cut_ms or {}).get(target[1], -NEVER)
+                    may.append(world.codes(columns.events[possible], target, claim.id))
+                    must.append(world.codes(columns.events[certain], target, claim.id))
+        if types[name].reduction == "probabilistic":
+            lossy.update(columns.events.tolist())
+    _judge_refusals(publications, by_type.values(), judgement)
+    _compare(world, np.unique(np.concatenate(may)), np.unique(np.concatenate(must)), judgement, lossy)
+    _compare_copies(world, judgement, cut_publications)
+    return judgement
+
+
+class _World:
+    """Numbers for names: events, targets and ids; and the deliveries in those numbers."""
+
+    def __init__(
+        self,
+        publications: Sequence[Publication],
+        deliveries: Sequence[Delivered],
+        subscriptions: Sequence[Claim],
+    ) -> None:
+        self.deliveries = deliveries
+        self.names: dict[tuple[bytes, bytes], int] = {}
+        self.contents: dict[int, set[bytes]] = defaultdict(set)
+        for publication in publications:
+            event = self.names.setdefault((publication.source, publication.id), len(self.names))
+            self.contents[event].add(publication.content)
+        self.refusals = {(p.source, p.id): p.refused for p in publications if p.refused is not None}
+        self.targets: dict[Target, int] = {}
+        self.ids: dict[str, int] = {}
+        for claim in subscriptions:
+            self.ids.setdefault(claim.id, len(self.ids))
+            for stand in claim.stands:
+                if stand.owner is not None:
+                    self.targets.setdefault((stand.owner, stand.destination), len(self.targets))
+        self.known_targets = len(self.targets)
+        self._split: dict[str, tuple[tuple[int, ...], bool]] = {}
+        self.events_list = list(self.names)
+        for delivery in deliveries:
+            self.targets.setdefault((delivery.client, delivery.topic), len(self.targets))
+            self.split(delivery.subscriptions)
+        self.targets_list, self.ids_list = list(self.targets), list(self.ids)
+
+    def split(self, text: str) -> tuple[tuple[int, ...], bool]:
+        """The ids of a header, in numbers, and whether all of them are there."""
+        known = self._split.get(text)
+        if known is None:
+            names = [name for name in text.split(",") if name]
+            whole = "…" not in names
+            numbers = tuple(self.ids.setdefault(name, len(self.ids)) for name in names if name != "…")
+            known = self._split[text] = (numbers, whole)
+        return known
+
+    def codes(self, events: Codes, target: Target, id: str) -> Codes:
+        """One number for (event, target, id)."""
+        return self.pairs(events, self.targets[target]) * len(self.ids) + self.ids[id]
+
+    def pairs(self, events: Codes, target: int) -> Codes:
+        return events * len(self.targets) + target
+
+    def finding(self, kind: str, pair: int, detail: str) -> Finding:
+        event, target = divmod(int(pair), len(self.targets))
+        source, id = self.events_list[event]
+        client, topic = self.targets_list[target]
+        refused = self.refusals.get((source, id))
+        why = f"{detail}; the publication was refused as {refused}" if refused and kind == "missing" else detail
+        return Finding(kind, client, topic, source.decode("utf-8", "replace"), id.decode("utf-8", "replace"), why)
+
+    def ids_of(self, codes: Codes, pair: int) -> str:
+        """The ids of a pair among sorted codes."""
+        low, high = np.searchsorted(codes, [pair * len(self.ids), (pair + 1) * len(self.ids)])
+        return ", ".join(sorted(self.ids_list[int(code) % len(self.ids)] for code in codes[low:high]))
+
+
+# --- one type -------------------------------------------------------------------------------------------------------
+
+
+class _Columns:
+    """The publications of one type, column by column."""
+
+    def __init__(
+        self, event_type: EventType, rows: list[int], publications: Sequence[Publication], world: _World
+    ) -> None:
+        self.type = event_type
+        self.rows = rows
+        here = [publications[row] for row in rows]
+        self.batch: RankBatch = decode(event_type, [p.value for p in here])
+        self.events = np.array([world.names[p.source, p.id] for p in here], np.int64)
+        self.sent, self.routed = np.array([p.sent_ms for p in here]), np.array([p.routed_ms for p in here])
+        self.brokers = np.array([p.broker for p in here], dtype=object)
+        self.sources = np.array([p.source.decode("utf-8", "replace") for p in here], dtype=object)
+        excused = np.array([p.refused == "too-large" and len(p.value) >= LARGE_BYTES for p in here], bool)
+        self.possible = self.batch.valid & ~excused
+        """Rows that may be delivered at all."""
+        self.certain = self.possible & np.array([p.complete for p in here], bool)
+        """Rows whose deliveries must be there, if anybody wants them."""
+        self._imprecise = (
+            np.zeros(len(rows), bool)
+            if self.batch.highs is None
+            else (self.batch.highs != self.batch.ranks).any(axis=1)
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def admit(self, advertisements: Sequence[Claim]) -> None:
+        """Where advertising is a duty: keep what an advertisement of its publisher at its broker holds for."""
+        if not self.type.advertisements:
+            return
+        possible, certain = np.zeros(len(self), bool), np.zeros(len(self), bool)
+        for claim in advertisements:
+            at_broker = self.brokers == claim.broker
+            for (publisher, _), may, must in _wanted(claim, self, restricted=False):
+                own = at_broker & (self.sources == publisher)
+                possible |= may & own
+                certain |= must & own
+        self.possible &= possible
+        self.certain &= certain
+
+    def holding(self, filter: Filter | None, among: Bools) -> Bools:
+        """Those of `among` for which the filter holds; one that is not known any more holds for all."""
+        if filter is None:
+            return among.copy()
+        holds = np.zeros(len(self), bool)
+        rows = np.flatnonzero(among & ~self._imprecise)
+        if len(rows):
+
+            def text(attribute: str, asked: Codes) -> list[object]:
+                return [self.batch.event(int(i)).get(attribute) for i in rows[asked]]
+
+            holds[rows] = matches_batch(filter, self.batch.ranks[rows], self.type, text)
+        imprecise = np.flatnonzero(among & self._imprecise)
+        if len(imprecise):
+            exactly = compile(filter, self.type)
+            holds[imprecise] = [exactly(self.batch.event(int(i))) for i in imprecise]
+        return holds
+
+
+def _columns(types: Mapping[str, EventType], publications: Sequence[Publication], world: _World) -> dict[str, _Columns]:
+    rows: dict[str, list[int]] = {name: [] for name in types}
+    for row, publication in enumerate(publications):
+        if publication.fault is None and publication.type in rows:
+            rows[publication.type].append(row)
+    return {name: _Columns(types[name], found, publications, world) for name, found in rows.items()}
+
+
+def _wanted(claim: Claim, columns: _Columns, restricted: bool = True) -> Iterator[tuple[Target, Bools, Bools]]:
+    """For each target of a claim: rows that may reach it, and rows that every possible stand sends there."""
+    stands = (NOTHING, *claim.stands)
+    ends = np.minimum.accumulate([NEVER, *(stand.in_force_ms for stand in stands[:0:-1])])[::-1]
+    windows = [
+        (columns.routed >= stand.since_ms) & (columns.sent <= end) & columns.batch.valid
+        for stand, end in zip(stands, ends, strict=True)
+    ]
+    for target in dict.fromkeys((s.owner, s.destination) for s in claim.stands if s.owner is not None):
+        may, against = np.zeros(len(columns), bool), np.zeros(len(columns), bool)
+        for stand, window in zip(stands, windows, strict=True):
+            if (stand.owner, stand.destination) != target:
+                against |= window
+                continue
+            holds = columns.holding(stand.filter, window)
+            may |= holds
+            against |= window if stand.filter is None else window & ~holds
+        must = may & ~against
+        if restricted:
+            yield target, may & columns.possible, must & columns.certain
+        else:
+            yield target, may, must
+
+
+# --- comparing ------------------------------------------------------------------------------------------------------
+
+
+def _judge_refusals(publications: Sequence[Publication], by_type: Iterable[_Columns], judgement: Judgement) -> None:
+    """Find what cannot be used and yet was not refused."""
+    unusable = {row: publication.fault for row, publication in enumerate(publications) if publication.fault}
+    for columns in by_type:
+        for i in np.flatnonzero(~columns.possible).tolist():
+            unusable[columns.rows[i]] = "not-advertised" if columns.batch.valid[i] else "bad-event"
+    silent = {
+        row: code for row, code in unusable.items() if publications[row].complete and publications[row].refused is None
+    }
+    findings = (_unanswered(publications[row], code) for row, code in silent.items())
+    judgement.note("unanswered", len(silent), findings)
+
+
+def _unanswered(publication: Publication, code: str) -> Finding:
+    source, id = publication.source.decode("utf-8", "replace"), publication.id.decode("utf-8", "replace")
+    return Finding("unanswered", "", "", source, id, f"cannot be used ({code}) and has no dead letter")
+
+
+def _compare(world: _World, may: Codes, must: Codes, judgement: Judgement, lossy: set[int]) -> None:
+    """Compare what was delivered with what may and what must be, by deliveries and by the ids in them."""
+    got, pairs, cut, stale = _delivered(world)
+    ids = len(world.ids)
+    may_pairs, must_pairs = np.unique(may // ids), np.unique(must // ids)
+    judgement.expected = len(must_pairs)
+    judgement.delivered = len(pairs)
+    judgement.undecided = len(np.setdiff1d(may_pairs, must_pairs, assume_unique=True))
+    judgement.stale = len(stale)
+    missing = np.setdiff1d(must_pairs, pairs, assume_unique=True)
+    losable = np.isin(missing // len(world.targets), np.fromiter(sorted(lossy), np.int64, len(lossy)))
+    judgement.lost = int(losable.sum())
+    missing = missing[~losable]
+    judgement.note(
+        "missing",
+        len(missing),
+        (world.finding("missing", p, f"wanted by {world.ids_of(must, p)}") for p in missing.tolist()),
+    )
+    wrong = np.setdiff1d(np.setdiff1d(pairs, may_pairs, assume_unique=True), stale)
+    judgement.note(
+        "wrong",
+        len(wrong),
+        (world.finding("wrong", p, f"nobody wanted it; it names {world.ids_of(got, p)}") for p in wrong.tolist()),
+    )
+    absent = np.setdiff1d(must, got, assume_unique=True)
+    absent = absent[np.isin(absent // ids, pairs) & ~np.isin(absent // ids, cut)]
+    absent = absent[~np.isin(absent // ids // len(world.targets), np.fromiter(sorted(lossy), np.int64, len(lossy)))]
+    judgement.note("missing_ids", len(absent), _of_ids(world, "missing-ids", absent, "does not name"))
+    extra = np.setdiff1d(got, may, assume_unique=True)
+    extra = extra[~np.isin(extra // ids, wrong) & ~np.isin(extra // ids, stale)]
+    judgement.note("wrong_ids", len(extra), _of_ids(world, "wrong-ids", extra, "names"))
+
+
+def _of_ids(world: _World, kind: str, codes: Codes, verb: str) -> Iterator[Finding]:
+    for code in codes.tolist():
+        pair, id = divmod(code, len(world.ids))
+        yield world.finding(kind, pair, f"{verb} {world.ids_list[id]}")
+
+
+def _delivered(world: _World) -> tuple[Codes, Codes, Codes, Codes]:
+    """Codes of all ids delivered; pairs delivered; pairs whose ids were cut; pairs of which all copies are stale."""
+    events: list[int] = []
+    targets: list[int] = []
+    counts: list[int] = []
+    flat: list[int] = []
+    cut: set[int] = set()
+    fresh: set[int] = set()
+    stale: set[int] = set()
+    for delivery in world.deliveries:
+        event = world.names.get((delivery.source, delivery.id))
+        if event is None:
+            continue
+        target = world.targets[delivery.client, delivery.topic]
+        numbers, whole = world.split(delivery.subscriptions)
+        pair = event * len(world.targets) + target
+        if not whole:
+            cut.add(pair)
+        (stale if delivery.stale else fresh).add(pair)
+        events.append(event)
+        targets.append(target)
+        counts.append(len(numbers))
+        flat.extend(numbers)
+    pairs = np.array(events, np.int64) * len(world.targets) + np.array(targets, np.int64)
+    codes = np.repeat(pairs, counts) * len(world.ids) + np.array(flat, np.int64) if flat else np.empty(0, np.int64)
+    return np.unique(codes), np.unique(pairs), _sorted(cut), _sorted(stale - fresh)
+
+
+def _sorted(numbers: set[int]) -> Codes:
+    return np.array(sorted(numbers), np.int64)
+
+
+def _compare_copies(world: _World, judgement: Judgement, cut_publications: bool) -> None:
+    """Look at each copy: a known publication, bytes unchanged, the delivery id of its other copies; count repeats."""
+    known_ids: dict[tuple[int, str], str] = {}
+    owners: dict[str, tuple[int, str]] = {}
+    seen: dict[tuple[int, str, str], set[int]] = {}
+    for delivery in world.deliveries:
+        event = world.names.get((delivery.source, delivery.id))
+        if event is None:
+            _unknown(delivery, judgement, cut_publications)
+            continue
+        who = (event, delivery.client)
+        same = known_ids.setdefault(who, delivery.delivery) == delivery.delivery
+        if not same or owners.setdefault(delivery.delivery, who) != who:
+            judgement.note("wrong", 1, iter([_of_copy(delivery, "its delivery id is another one's")]))
+        if delivery.content not in world.contents[event]:
+            judgement.note("wrong", 1, iter([_of_copy(delivery, "key or value are not the publication's")]))
+        numbers, _ = world.split(delivery.subscriptions)
+        before = seen.get((*who, delivery.topic))
+        if before is None:
+            seen[(*who, delivery.topic)] = set(numbers)
+        elif before.issuperset(numbers):
+            judgement.repeats += 1
+        else:
+            before.update(numbers)
+
+
+def _unknown(delivery: Delivered, judgement: Judgement, cut_publications: bool) -> None:
+    if cut_publications:
+        judgement.unknown += 1
+    else:
+        judgement.note("wrong", 1, iter([_of_copy(delivery, "no such publication was ever sent")]))
+
+
+def _of_copy(delivery: Delivered, detail: str) -> Finding:
+    source, id = delivery.source.decode("utf-8", "replace"), delivery.id.decode("utf-8", "replace")
+    return Finding("wrong", delivery.client, delivery.topic, source, id, detail)

@@ -1,0 +1,460 @@
+"""The flooding oracle against plain loops, and every kind of error that it must catch."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from producers.fence import Fence
+from state.config import parse as parse_config
+from state.filters.grammar import parse
+from state.flooding import (
+    NEVER,
+    Claim,
+    ControlHistory,
+    Delivered,
+    Progress,
+    Publication,
+    Stand,
+    judge,
+    rounds,
+)
+from state.space.event_type import Attribute, EventType
+from tests import oracle
+
+QUOTE = EventType("quote", (Attribute("price", "int"), Attribute("symbol", "text")))
+PLAIN = {"price": {"kind": "int"}, "symbol": {"kind": "text"}}
+FILTERS = ["price < 3", "price >= 2", "price IN (0, 4)", "symbol LIKE 'a%'", "symbol = 'abcdefghij'", "NOT (price = 1)"]
+TYPES = {"quote": QUOTE}
+
+
+def stand(text, since, in_force, client="alice", destination="d.alice"):
+    return Stand(since, in_force, client, destination, None if text is None else parse(text, QUOTE))
+
+
+def gone(since, in_force):
+    return Stand(since, in_force)
+
+
+def claim(*stands, id="s1", broker="b1"):
+    return Claim(broker, "quote", id, tuple(stands))
+
+
+def publication(id, sent, routed=None, price=1, symbol="a", **more):
+    value = json.dumps({"price": price, "symbol": symbol}).encode()
+    routed = sent if routed is None else routed
+    return Publication(b"test", str(id).encode(), "b1", "quote", value, value, sent, routed, routed < NEVER, **more)
+
+
+def copy(publication, ids, client="alice", topic=None, **more):
+    name = f"{publication.id.decode()}/{client}"
+    topic = f"d.{client}" if topic is None else topic
+    made = Delivered(topic, client, publication.source, publication.id, name, ids, publication.content)
+    return made._replace(**more)
+
+
+# ── in force ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def fence_by_hand(said, brokers, times, progress, rounds):
+    """What `hilcast wait` would do if it were begun at `said` and looked without pause."""
+    now = said
+    for _ in range(rounds):
+        ends = {topic: first + sum(at <= now for at in all_of) for topic, (first, all_of) in times.items()}
+        moments = sorted({now, *(record.time_ms for record in progress if record.time_ms > now)})
+        for moment in moments:
+            past = [record for record in progress if record.time_ms <= moment]
+            if all(
+                any(
+                    broker in record.hosts and all(record.offsets.get(t, 0) >= end for t, end in ends.items())
+                    for record in past
+                )
+                for broker in brokers
+            ):
+                now = moment
+                break
+        else:
+            return NEVER
+    return now
+
+
+@st.composite
+def control_worlds(draw):
+    times = {}
+    for topic in ("in", "control"):
+        at = sorted(draw(st.lists(st.integers(0, 30), max_size=6)))
+        times[topic] = (draw(st.integers(0, 2)), at)
+    progress = []
+    for deployment, hosts in draw(st.sampled_from([[("x", ("b1", "b2"))], [("x", ("b1",)), ("y", ("b2",))]])):
+        read = {topic: first for topic, (first, _) in times.items()}
+        for moment in sorted(draw(st.lists(st.integers(0, 40), max_size=6))):
+            for topic, (first, at) in times.items():
+                end = first + sum(t <= moment for t in at)
+                read[topic] = draw(st.integers(min(read[topic], end), end))
+            progress.append(Progress(moment, deployment, hosts, dict(read)))
+    return times, progress, draw(st.integers(1, 4))
+
+
+@settings(max_examples=200, deadline=None)
+@given(control_worlds(), st.integers(0, 40))
+def test_in_force_is_what_a_fence_would_have_said(world, said):
+    """The simulated fence says, for any history, the moment at which a fence by hand would have returned."""
+    times, progress, count = world
+    history = ControlHistory(("b1", "b2"), times, progress, count)
+    assert history.in_force(np.array([float(said)]))[0] == fence_by_hand(said, ("b1", "b2"), times, progress, count)
+
+
+def test_a_broker_that_nobody_hosts_is_never_in_force():
+    """Without progress of some broker's deployment nothing is in force."""
+    history = ControlHistory(("b1", "b2"), {"in": (0, [5])}, [Progress(9, "x", ("b1",), {"in": 1})], 3)
+    assert history.in_force(np.array([5.0]))[0] == NEVER
+
+
+def test_rounds_are_those_of_the_fence():
+    """The oracle makes as many rounds as `hilcast wait`, with and without advertisements."""
+    text = """
+    [overlay]
+    brokers = ["a", "b", "c"]
+    links = [["a", "b"], ["b", "c"]]
+    [types.t]
+    advertisements = {ads}
+    [types.t.attributes]
+    n = {{ kind = "int" }}
+    """
+    for ads in ("true", "false"):
+        config = parse_config(text.format(ads=ads))
+        assert rounds(config) == Fence.rounds.fget(SimpleNamespace(config=config))
+
+
+# ── judging, against plain loops ────────────────────────────────────────────────────────────────────────────────
+
+
+def possible_stands(one, event):
+    """The stands of a claim that may have been acted on when the event was routed."""
+    every = [(None, None, None, -NEVER, -NEVER)]
+    every += [(s.owner, s.destination, text, s.since_ms, s.in_force_ms) for s, text in one.history]
+    found = []
+    for i, (owner, destination, text, since, _) in enumerate(every):
+        replaced = any(later[4] < event.sent_ms for later in every[i + 1 :])
+        if since <= event.routed_ms and not replaced:
+            found.append((owner, destination, text))
+    return found
+
+
+def naive(claims, events):
+    """(event, client, destination, id) that may and that must be delivered."""
+    may, must = set(), set()
+    for one in claims:
+        for event in events:
+            attributes = json.loads(event.value)
+            wants = [
+                (owner, destination) if owner and oracle.evaluate(text, attributes, PLAIN) else None
+                for owner, destination, text in possible_stands(one, event)
+            ]
+            for target in {w for w in wants if w}:
+                code = (event.id, *target, one.id)
+                may.add(code)
+                if all(w == target for w in wants) and event.complete:
+                    must.add(code)
+    return may, must
+
+
+@st.composite
+def worlds(draw):
+    claims = []
+    for number in range(draw(st.integers(0, 4))):
+        history, now = [], 0
+        for _ in range(draw(st.integers(1, 3))):
+            now += draw(st.integers(1, 8))
+            in_force = now + draw(st.integers(0, 6))
+            text = draw(st.sampled_from([*FILTERS, None]))
+            client = draw(st.sampled_from(["alice", "bob"]))
+            made = gone(now, in_force) if text is None else stand(text, now, in_force, client, f"d.{client}")
+            history.append((made, text))
+        one = Claim("b1", "quote", f"s{number % 3}", tuple(made for made, _ in history))
+        claims.append(SimpleNamespace(claim=one, history=history, id=one.id))
+    events = []
+    for number in range(draw(st.integers(1, 6))):
+        sent = draw(st.integers(0, 30))
+        routed = draw(st.one_of(st.just(NEVER), st.integers(sent, sent + 6)))
+        symbol = draw(st.sampled_from(["a", "b", "abcdefghij", "abcdefghi"]))
+        events.append(publication(number, sent, routed, draw(st.integers(0, 4)), symbol))
+    return claims, events
+
+
+def as_deliveries(codes, events):
+    """One delivery for each event and target, naming all ids."""
+    by_id = {event.id: event for event in events}
+    united = {}
+    for id, client, destination, name in sorted(codes):
+        united.setdefault((id, client, destination), []).append(name)
+    return [copy(by_id[id], ",".join(sorted(n)), client, topic) for (id, client, topic), n in united.items()]
+
+
+@settings(max_examples=250, deadline=None)
+@given(worlds(), st.randoms(use_true_random=False))
+def test_every_allowed_outcome_passes_and_every_other_is_found(world, rng: random.Random):
+    """All of must with any part of may passes; without one of must, or with one beyond may, it is found and counted."""
+    claims, events = world
+    may, must = naive(claims, events)
+    plain = [one.claim for one in claims]
+    chosen = must | {code for code in sorted(may - must) if rng.random() < 0.5}
+    fine = judge(TYPES, events, as_deliveries(chosen, events), plain)
+    assert fine.ok, fine.findings
+    assert fine.expected == len({code[:3] for code in must})
+    assert fine.undecided == len({code[:3] for code in may} - {code[:3] for code in must})
+    assert fine.delivered == len({code[:3] for code in chosen})
+    if must:
+        lost = rng.choice(sorted(must))
+        short = judge(TYPES, events, as_deliveries({c for c in chosen if c[:3] != lost[:3]}, events), plain)
+        assert (short.missing, short.wrong, short.ok) == (1, 0, False)
+        kept = {c for c in chosen if c != lost}
+        if any(c[:3] == lost[:3] for c in kept):
+            unnamed = judge(TYPES, events, as_deliveries(kept, events), plain)
+            assert (unnamed.missing, unnamed.missing_ids, unnamed.ok) == (0, 1, False)
+    beyond = {(e.id, c, f"d.{c}", f"s{n}") for e in events for c in ("alice", "bob") for n in range(3)} - may
+    if beyond:
+        extra = rng.choice(sorted(beyond))
+        more = judge(TYPES, events, as_deliveries({*chosen, extra}, events), plain)
+        named = any(c[:3] == extra[:3] for c in chosen)
+        if named or extra[:3] in {code[:3] for code in may}:
+            assert (more.wrong, more.wrong_ids, more.ok) == (0, 1, False)
+        else:
+            assert (more.wrong, more.ok) == (1, False)
+
+
+# ── each error by itself ────────────────────────────────────────────────────────────────────────────────────────
+
+STANDING = claim(stand("price < 5", 10, 20))
+
+
+def test_a_dropped_delivery_is_missing():
+    """What was sent after the subscription was in force, and matches, must be there."""
+    event = publication("e", 21)
+    found = judge(TYPES, [event], [], [STANDING])
+    assert (found.missing, found.expected, found.ok) == (1, 1, False)
+    assert "wanted by s1" in str(found.findings[0])
+
+
+def test_before_it_is_in_force_both_answers_are_right():
+    """Sent at or before the moment of being in force, routed after the subscription was sent: undecided."""
+    event = publication("e", 20)
+    for deliveries in ([], [copy(event, "s1")]):
+        found = judge(TYPES, [event], deliveries, [STANDING])
+        assert (found.ok, found.undecided, found.expected) == (True, 1, 0)
+
+
+def test_what_was_routed_before_the_subscription_was_sent_must_not_come():
+    """A delivery of what was routed before the change existed is wrong."""
+    event = publication("e", 5, 9)
+    found = judge(TYPES, [event], [copy(event, "s1")], [STANDING])
+    assert (found.wrong, found.ok) == (1, False)
+
+
+def test_what_does_not_match_is_wrong():
+    """A delivery that no filter wanted is wrong; so is one to a client that nobody subscribed."""
+    event = publication("e", 30, price=7)
+    for client in ("alice", "eve"):
+        found = judge(TYPES, [event], [copy(event, "s1", client)], [STANDING])
+        assert (found.wrong, found.missing, found.ok) == (1, 0, False)
+
+
+def test_a_delivery_to_another_topic_is_wrong_and_the_right_one_missing():
+    """The destination is part of the promise: a sink is not the client's own topic."""
+    event = publication("e", 30)
+    found = judge(TYPES, [event], [copy(event, "s1", topic="elsewhere")], [STANDING])
+    assert (found.wrong, found.missing) == (1, 1)
+
+
+def test_repeats_are_counted_and_forgiven():
+    """Copies with the same delivery id are repeats; one that brings another id is the part of another deployment."""
+    event = publication("e", 30)
+    two = [STANDING, claim(stand("price < 9", 10, 20), id="s2", broker="b2")]
+    copies = [copy(event, "s1"), copy(event, "s2"), copy(event, "s1"), copy(event, "s2")]
+    found = judge(TYPES, [event], copies, two)
+    assert (found.ok, found.repeats, found.delivered) == (True, 2, 1)
+
+
+def test_a_repeat_with_another_delivery_id_is_wrong():
+    """A client could not recognise it."""
+    event = publication("e", 30)
+    found = judge(TYPES, [event], [copy(event, "s1"), copy(event, "s1", delivery="other")], [STANDING])
+    assert (found.wrong, found.ok) == (1, False)
+
+
+def test_one_delivery_id_for_two_publications_is_wrong():
+    """A client would take the second for a repeat of the first."""
+    events = [publication("e", 30), publication("f", 30)]
+    copies = [copy(event, "s1", delivery="same") for event in events]
+    found = judge(TYPES, events, copies, [STANDING])
+    assert (found.wrong, found.ok) == (1, False)
+
+
+def test_altered_bytes_are_wrong():
+    """Key and value are forwarded byte for byte."""
+    event = publication("e", 30)
+    found = judge(TYPES, [event], [copy(event, "s1", content=b"other")], [STANDING])
+    assert (found.wrong, found.missing) == (1, 0)
+
+
+def test_an_invented_publication_is_wrong_unless_it_may_have_been_deleted():
+    """A delivery without a publication is wrong; where Kafka has deleted publications it is only unknown."""
+    event = publication("e", 30)
+    invented = copy(publication("ghost", 30), "s1")
+    assert judge(TYPES, [event], [copy(event, "s1"), invented], [STANDING]).wrong == 1
+    forgiven = judge(TYPES, [event], [copy(event, "s1"), invented], [STANDING], cut_publications=True)
+    assert (forgiven.ok, forgiven.unknown) == (True, 1)
+
+
+def test_ids_that_were_cut_are_not_missing():
+    """A list of ids that ends in an ellipsis is not held to be complete, but what it names must be right."""
+    event = publication("e", 30)
+    two = [STANDING, claim(stand("price < 9", 10, 20), id="s2")]
+    assert judge(TYPES, [event], [copy(event, "s1,…")], two).ok
+    assert judge(TYPES, [event], [copy(event, "s9,…")], two).wrong_ids == 1
+
+
+def test_withdrawal_ends_it_once_in_force():
+    """After a withdrawal is in force a delivery is wrong; before it was sent, a missing one is missing."""
+    history = claim(stand("price < 5", 10, 20), gone(30, 40))
+    before, between, after = publication("e", 25, 28), publication("f", 35), publication("g", 41)
+    found = judge(TYPES, [before, between, after], [copy(after, "s1")], [history])
+    assert (found.missing, found.wrong, found.undecided) == (1, 1, 1)
+
+
+def test_a_replacement_has_no_gap_for_what_matches_both():
+    """While a filter is replaced what matches both must come, what matches one may, what matches none must not."""
+    history = claim(stand("price < 5", 10, 20), stand("price > 2", 30, 40))
+    events = {price: publication(price, 32, 36, price=price) for price in (1, 3, 9)}
+    both = judge(TYPES, list(events.values()), [], [history])
+    assert (both.missing, both.undecided) == (1, 2)
+    assert both.findings[0].id == "3"
+
+
+def test_an_unknown_filter_may_match_and_must_not():
+    """Of a filter that nobody can read any more every delivery is believed and none is demanded."""
+    event = publication("e", 30)
+    history = claim(stand(None, 10, 20))
+    for deliveries in ([], [copy(event, "s1")]):
+        assert judge(TYPES, [event], deliveries, [history]).ok
+
+
+def test_what_is_not_routed_yet_is_pending():
+    """A publication without complete routing is not missing anywhere; a wrong delivery of it is still wrong."""
+    event, other = publication("e", 30, NEVER), publication("f", 30, NEVER, price=9)
+    found = judge(TYPES, [event, other], [copy(other, "s1")], [STANDING])
+    assert (found.pending, found.missing, found.wrong) == (2, 0, 1)
+
+
+def test_a_refused_publication_leads_nowhere_if_it_is_bad():
+    """A dead letter excuses what cannot be used; what could have been used is missing all the same."""
+    bad = publication("e", 30, fault="bad-event", refused="bad-event")
+    good = publication("f", 30, refused="bad-event")
+    assert judge(TYPES, [bad], [], [STANDING]).ok
+    found = judge(TYPES, [good], [], [STANDING])
+    assert (found.missing, found.refused) == (1, 1)
+    assert "refused as bad-event" in found.findings[0].detail
+
+
+def test_a_bad_publication_without_a_dead_letter_is_unanswered():
+    """Nothing vanishes: what cannot be used must have a dead letter, whether its envelope is bad or its value."""
+    for bad in (publication("e", 30, fault="unknown-broker"), replace(publication("e", 30), value=b"[]")):
+        assert judge(TYPES, [bad], [], [STANDING]).unanswered == 1
+        assert judge(TYPES, [replace(bad, refused="bad-event")], [], [STANDING]).ok
+
+
+def test_too_large_is_believed_of_what_is_large():
+    """A refusal as too large excuses a large publication only."""
+    large = replace(publication("e", 30, refused="too-large"), value=b'{"price":1,"x":"' + b"x" * 900_000 + b'"}')
+    assert judge(TYPES, [large], [], [STANDING]).ok
+    assert judge(TYPES, [publication("f", 30, refused="too-large")], [], [STANDING]).missing == 1
+
+
+def test_where_advertising_is_a_duty_it_is_judged_too():
+    """Not advertised: must be refused and not delivered. Advertised: must be delivered. On its way: either."""
+    types = {"quote": replace(QUOTE, advertisements=True)}
+    advertised = [Claim("b1", "quote", "a1", (Stand(10, 20, "test", "", parse("price < 3", QUOTE)),))]
+    inside, outside, early = publication("e", 30), publication("f", 30, price=4), publication("g", 15, 40)
+    always = [claim(stand("price < 5", 0, 1))]
+    found = judge(types, [inside, outside, early], [copy(outside, "s1")], always, advertised)
+    assert (found.missing, found.wrong, found.unanswered, found.undecided) == (1, 1, 1, 1)
+    refused = replace(outside, refused="not-advertised")
+    assert judge(types, [inside, refused, early], [copy(inside, "s1")], always, advertised).ok
+    elsewhere = [replace(advertised[0], broker="b2")]
+    assert judge(types, [inside], [copy(inside, "s1")], always, elsewhere).wrong == 1
+
+
+def test_losses_of_a_reduction_that_may_lose_are_told_apart():
+    """Of a type with the probabilistic reduction a loss is counted, and is no error; a wrong delivery is one."""
+    types = {"quote": replace(QUOTE, reduction="probabilistic")}
+    event = publication("e", 30)
+    found = judge(types, [event], [], [STANDING])
+    assert (found.ok, found.lost, found.missing) == (True, 1, 0)
+    assert not judge(types, [event], [copy(event, "s1", "eve")], [STANDING]).ok
+
+
+def test_stale_deliveries_are_counted_apart():
+    """What was routed with an old index by choice is not held to be wrong."""
+    event = publication("e", 30, price=9)
+    found = judge(TYPES, [event], [copy(event, "s1", stale=True)], [STANDING])
+    assert (found.ok, found.stale) == (True, 1)
+
+
+def test_what_kafka_has_deleted_is_not_missing():
+    """Of a destination whose beginning was deleted only what came later is demanded."""
+    events = [publication("e", 30), publication("f", 50)]
+    found = judge(TYPES, events, [], [STANDING], cut_ms={"d.alice": 40.0})
+    assert (found.missing, found.findings[0].id) == (1, "f")
+
+
+def test_the_same_event_twice_is_one_event():
+    """A publisher that repeats an event gets it delivered if one of the two must be; both bytes are right."""
+    first, second = publication("e", 5, 6), publication("e", 30, price=2)
+    assert judge(TYPES, [first, second], [], [STANDING]).missing == 1
+    for chosen in (first, second):
+        assert judge(TYPES, [first, second], [copy(chosen, "s1")], [STANDING]).ok
+
+
+def test_an_imprecise_publication_is_judged_one_by_one():
+    """Where an event gives an interval the exact evaluator decides, row by row, beside precise ones."""
+    kind = EventType("quote", (Attribute("price", "int", imprecise="possible"), Attribute("symbol", "text")))
+    vague = replace(publication("e", 30), value=b'{"price": {"min": 1, "max": 9}, "symbol": "a"}')
+    exact = publication("f", 30)
+    history = Claim("b1", "quote", "s1", (Stand(10, 20, "alice", "d.alice", parse("symbol = 'a'", kind)),))
+    found = judge({"quote": kind}, [vague, exact], [copy(exact, "s1")], [history])
+    assert (found.missing, found.findings[0].id) == (1, "e")
+
+
+def test_only_the_first_findings_are_kept():
+    """All are counted, the first of each kind are told."""
+    events = [publication(i, 30) for i in range(100)]
+    found = judge(TYPES, events, [copy(e, "s1", "eve") for e in events], [STANDING])
+    assert (found.missing, found.wrong) == (100, 100)
+    assert len(found.findings) == 40
+
+
+def test_nothing_at_all_is_fine():
+    """Empty topics are judged without complaint."""
+    assert judge(TYPES, [], [], []).ok
+    assert judge(TYPES, [publication("e", 1)], [], []).ok
+
+
+@pytest.mark.parametrize("subscriptions", [1, 60])
+def test_the_number_of_evaluations_is_one_per_filter(monkeypatch, subscriptions):
+    """Each filter is evaluated once over all publications of its type, however many they are."""
+    calls = []
+    from state import flooding
+
+    whole = flooding.matches_batch
+    monkeypatch.setattr(flooding, "matches_batch", lambda *a: calls.append(len(a[1])) or whole(*a))
+    events = [publication(i, 30, price=i % 7) for i in range(500)]
+    claims = [claim(stand(f"price < {i}", 10, 20), id=f"s{i}") for i in range(subscriptions)]
+    judge(TYPES, events, [], claims)
+    assert calls == [500] * subscriptions
