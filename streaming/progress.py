@@ -107,6 +107,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
             "offsets": offsets,
             "rows": progress["numInputRows"],
             "batch_ms": progress.get("batchDuration", 0),
+            "lag": sum(int(s.get("metrics", {}).get("maxOffsetsBehindLatest", 0)) for s in progress["sources"]),
         }
         producer.produce(
             self.config.topics.progress, key=f"{name}/{self.config.deployment.name}", value=json.dumps(line)

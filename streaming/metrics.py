@@ -1,0 +1,102 @@
+"""Live figures as Prometheus text, on a port of the driver if `[settings] metrics_port` is set."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from state.config import Config
+
+Sample = tuple[str, dict[str, str], float]
+
+HELP = {
+    "events_routed_total": "publications routed",
+    "events_unmatched_total": "publications that matched nobody",
+    "copies_total": "deliveries written",
+    "link_copies_total": "publications that crossed a link",
+    "link_wasted_total": "publications that crossed a link for nothing",
+    "dead_letters_total": "publications refused",
+    "control_messages_total": "entries sent to neighbours",
+    "control_messages_saved_total": "entries that a reduction withheld",
+    "batch_seconds": "duration of the last batch",
+    "lag": "records not read yet",
+}
+_NAMES = {
+    "routed": "events_routed_total",
+    "unmatched": "events_unmatched_total",
+    "copies": "copies_total",
+    "dead_letters": "dead_letters_total",
+    "entries_sent": "control_messages_total",
+}
+_LINKS = {"link": "link_copies_total", "link_wasted": "link_wasted_total"}
+
+
+def samples(figures: dict[str, str]) -> Iterable[Sample]:
+    """Figures of the running job as samples.
+
+    >>> list(samples({"routed": "7", "link:b1>b2": "3"}))
+    [('link_copies_total', {'link': 'b1>b2'}, 3.0), ('events_routed_total', {}, 7.0)]
+    """
+    for name, text in sorted(figures.items()):
+        kind, _, what = name.partition(":")
+        if name in _NAMES:
+            yield _NAMES[name], {}, float(text)
+        elif kind in _LINKS:
+            yield _LINKS[kind], {"link": what}, float(text)
+        elif kind in ("batch_seconds", "lag"):
+            yield kind, {"query": what}, float(text)
+    if "entries_offered" in figures:
+        saved = float(figures["entries_offered"]) - float(figures.get("entries_sent", 0))
+        yield "control_messages_saved_total", {}, saved
+
+
+def render(found: Iterable[Sample], deployment: str) -> str:
+    """Prometheus text.
+
+    >>> print(render([("copies_total", {}, 3.0)], "main"), end="")
+    # HELP hilcast_copies_total deliveries written
+    # TYPE hilcast_copies_total counter
+    hilcast_copies_total{deployment="main"} 3
+    """
+    by_name: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for name, labels, value in found:
+        by_name.setdefault(name, []).append((labels, value))
+    lines = []
+    for name, values in by_name.items():
+        kind = "counter" if name.endswith("_total") else "gauge"
+        lines += [f"# HELP hilcast_{name} {HELP[name]}", f"# TYPE hilcast_{name} {kind}"]
+        for labels, value in values:
+            text = ",".join(f'{k}="{v}"' for k, v in {"deployment": deployment, **labels}.items())
+            lines.append(f"hilcast_{name}{{{text}}} {value:g}")
+    return "\n".join(lines) + "\n"
+
+
+class MetricsServer:
+    """Answers GET /metrics on loopback; anything else is 404."""
+
+    def __init__(self, config: Config, figures: Callable[[], dict[str, str]]) -> None:
+        deployment = config.deployment.name
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path != "/metrics":
+                    self.send_error(404)
+                    return
+                body = render(samples(figures()), deployment).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                return None
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", config.settings.metrics_port or 0), Handler)
+        self.port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
