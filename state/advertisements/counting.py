@@ -60,7 +60,7 @@ class CountingSnapshot:
         counts = np.bincount(predicates, minlength=index.predicates.rows.size)
         self._start = np.concatenate([[0], np.cumsum(counts)])
         self.candidates = 0
-        """Candidates found so far, by all questions."""
+        """Candidates evaluated so far, by all questions."""
 
     @property
     def associations(self) -> int:
@@ -72,7 +72,7 @@ class CountingSnapshot:
         found = np.zeros(len(self.spare), bool)
         for members in filter.shape.conjunctions:
             violating = np.unique(np.concatenate([by_leaf[i] for i in members])) if members else _NONE
-            candidates = self._candidates(violating)
+            candidates = self._candidates(violating) & ~found  # what overlaps by one set needs no other
             self.candidates += int(np.count_nonzero(candidates))
             found |= self._evaluated(candidates, violating, first)
             if first and found.any():
@@ -91,7 +91,10 @@ class CountingSnapshot:
         words = np.ones(self._index.predicates.rows.size, np.int64)
         words[violating] = 0
         passed = ~candidates
-        overlapping(self._index.trees(self._group), self._index.stored(), _ONE_BIT, words, passed, first)
+        trees, stored = self._index.trees(self._group), self._index.stored()
+        row, _ = overlapping(trees, stored, _ONE_BIT, words, passed, first, len(passed))
+        if first:
+            return np.arange(len(passed)) == row
         return passed & candidates
 
 

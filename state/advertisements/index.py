@@ -123,26 +123,36 @@ class FilterIndex:
 
         [BADV06] §6.2, the scenarios All and First. Groups without an overlap are left out.
         """
+        return self._first(filter) if first else self._all(filter)
+
+    def _all(self, filter: Normal) -> dict[str, list[str]]:
         hits = {name: np.zeros(group.rows.size, bool) for name, group in self.groups.items()}
-        stored = self.stored()
-        for asked in self._asked(filter):
-            memo = self._memo_for(filter, asked)
+        for asked, memo in self._questions(filter):
             for name, group in self.groups.items():
-                if not (first and hits[name].any()):
-                    trees = self.trees(group)
-                    self.evaluated += overlapping(trees, stored, asked[0], memo, hits[name], first)
+                _, evaluated = overlapping(
+                    self.trees(group), self.stored(), asked, memo, hits[name], False, group.rows.size
+                )
+                self.evaluated += evaluated
         found = {name: self.groups[name].ids[np.flatnonzero(hit)].tolist() for name, hit in hits.items()}
         return {name: ids for name, ids in found.items() if ids}
+
+    def _first(self, filter: Normal) -> dict[str, list[str]]:
+        rows = {name: group.rows.size for name, group in self.groups.items()}
+        for asked, memo in self._questions(filter):
+            for name, group in self.groups.items():
+                rows[name], evaluated = overlapping(
+                    self.trees(group), self.stored(), asked, memo, _NO_HITS, True, rows[name]
+                )
+                self.evaluated += evaluated
+        return {name: [self.groups[name].ids[row]] for name, row in rows.items() if row < self.groups[name].rows.size}
 
     def candidates(self, filter: Normal) -> list[int]:
         """For each conjunction of `filter` how many stored filters are candidates, [BADV06] §4.3."""
         result: list[int] = []
-        stored = self.stored()
-        for asked in self._asked(filter):
-            memo = self._memo_for(filter, asked)
-            counts = np.zeros(int(asked[0].full).bit_length(), np.int64)
+        for asked, memo in self._questions(filter):
+            counts = np.zeros(int(asked.full).bit_length(), np.int64)
             for group in self.groups.values():
-                candidates(self.trees(group), self.shapes.minimum, stored, asked[0], memo, counts)
+                candidates(self.trees(group), self.shapes.minimum, self.stored(), asked, memo, counts)
             result += counts.tolist()
         return result
 
@@ -206,8 +216,8 @@ class FilterIndex:
         start, count = rows.start[: rows.size], rows.count[: rows.size]
         return Trees(start, count, rows.columns[0], programs.start, programs.count, *programs.columns)
 
-    def _asked(self, filter: Normal) -> Iterator[tuple[Asked, int]]:
-        """The filter as the kernels see it, 62 conjunctions at a time, with the number of the first one."""
+    def _questions(self, filter: Normal) -> Iterator[tuple[Asked, Codes]]:
+        """The filter as the kernels see it, 62 conjunctions at a time, each with a memo for its answers."""
         order = sorted(range(len(filter.leaves)), key=lambda i: filter.leaves[i].dimension)
         begin, span = [0] * (self.event_type.d + 1), [0]
         lows: list[int] = []
@@ -223,21 +233,24 @@ class FilterIndex:
         count = len(filter.shape.conjunctions)
         for offset in range(0, count, BITS):
             full = (1 << min(BITS, count - offset)) - 1
-            mask = np.array([filter.shape.masks[i] >> offset & full for i in order], np.int64)
-            yield Asked(*arrays, mask, full), offset
+            masks = [mask >> offset & full for mask in filter.shape.masks]
+            asked = Asked(*arrays, np.array([masks[i] for i in order], np.int64), full)
+            yield asked, self._memo_for(filter, masks, full)
 
-    def _memo_for(self, filter: Normal, asked: tuple[Asked, int]) -> Codes:
-        """An empty memo, but for the predicates that need a look at text."""
+    def _memo_for(self, filter: Normal, masks: list[int], full: int) -> Codes:
+        """A memo that is empty but for the predicates that need a look at text."""
         self._memo = grown(self._memo, self.predicates.rows.size)
         memo = self._memo[: self.predicates.rows.size]
         memo[:] = UNKNOWN
-        full, offset = asked[0].full, asked[1]
         special = {number for leaf in filter.leaves for number in self.predicates.special(leaf)}
         for number in special:
             stored, word = self.predicates.things[number], full
             assert stored is not None
-            for leaf, mask in zip(filter.leaves, filter.shape.masks, strict=True):
+            for leaf, mask in zip(filter.leaves, masks, strict=True):
                 if leaf.dimension == stored.dimension and disjoint(leaf.extent, stored.extent):
-                    word &= ~(mask >> offset)
+                    word &= ~mask
             memo[number] = word
         return memo
+
+
+_NO_HITS = np.zeros(0, bool)

@@ -155,16 +155,19 @@ def overlapping(
     memo: NDArray[np.int64],
     hits: NDArray[np.bool_],
     first: bool,
-) -> int:
-    """Mark in `hits` the trees that overlap the filter that asks; with `first` stop at the first one.
+    limit: int,
+) -> tuple[int, int]:
+    """Find the trees below `limit` that overlap the filter that asks: mark them in `hits`, or stop at the first one.
 
-    Return the number of trees that were evaluated. Cost: one look at each leaf that is reached.
+    Return the first one (`limit` if there is none or all were asked for) and how many trees were evaluated. Trees that
+    `hits` marks already are passed over; with `first` it may be empty. Cost: one look at each leaf that is reached.
     """
     start, length, leaves, op_start, op_length, ops, reads, skips = trees
     stack = np.empty(DEPTH_MAX, np.int64)
     evaluated = 0
-    for tree in range(len(start)):
-        if length[tree] < 0 or hits[tree]:
+    passing = len(hits) > 0
+    for tree in range(limit):
+        if length[tree] < 0 or (passing and hits[tree]):
             continue
         evaluated += 1
         leaf = start[tree]
@@ -197,10 +200,10 @@ def overlapping(
                 alive |= stack[depth]
             step = origin + skips[step] if alive == 0 and skips[step] else step + 1
         if alive:
-            hits[tree] = True
             if first:
-                break
-    return evaluated
+                return tree, evaluated
+            hits[tree] = True
+    return limit, evaluated
 
 
 @njit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -76,7 +77,7 @@ def test_no_way_restricts_an_attribute_twice(text: str) -> None:
                 for leaf in conjunction.leaves
                 if leaf.dimension == dimension
             ]
-            assert all(later <= earlier for earlier, later in zip(sets, sets[1:], strict=False))
+            assert all(later <= earlier for earlier, later in pairwise(sets))
 
 
 def test_filters_that_are_normal_keep_their_predicates() -> None:

@@ -235,7 +235,7 @@ def test_the_memory_budget_is_met_and_undone() -> None:
 
 
 def test_the_overlap_budget_is_kept() -> None:
-    """With no more than 2 % more overlaps allowed, the exact growth over all pairs stays under it, and much is pruned."""
+    """With 2 % more overlaps allowed, the exact growth over all pairs stays under it, and much is pruned."""
     auction, index, observations = auction_index(200)
     pruning = AdvertisementPruning(index, observations, growth_max=0.02)
     filters = list(auction.advertisements(60))

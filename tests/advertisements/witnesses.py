@@ -93,8 +93,9 @@ class Grid:
 @lru_cache(maxsize=4096, typed=True)
 def _answers(name: str, operator: str, negated: bool, literals: tuple[Any, ...]) -> tuple[Bools, Bools]:
     leaf = ("leaf", name, operator, negated, list(literals))
-    answers = [oracle.truth(leaf, {name: value}, PLAIN) for value in VALUES[name]]
-    return np.array([a is True for a in answers]), np.array([a is False for a in answers])
+    events = [{name: value} for value in VALUES[name]]
+    true, false = ([oracle.evaluate(tree, event, PLAIN) for event in events] for tree in (leaf, ("not", leaf)))
+    return np.array(true), np.array(false)
 
 
 @st.composite
