@@ -155,7 +155,7 @@ class Slice:
             usable &= self._conforming(junctions, rows, batch)
         usable &= self._fitting(rows)
         entered = self._entered(rows, usable)
-        routed = route(self.worker.tree, self.worker.hosts, junctions, batch.ranks, entered, batch.event)
+        routed = route(self.worker.tree, self.worker.hosts, junctions, batch, entered)
         self._links(routed, rows)
         self._deliver(routed, junctions, rows)
 

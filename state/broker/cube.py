@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from state.broker.context import Context, Result
-from state.broker.index import CompiledPart, compile_part
+from state.broker.index import CompiledPart, compile_part, overlap_ranges
 from state.broker.keys import Key, shard
 from state.broker.protocol import (
     Advertised,
@@ -185,7 +185,11 @@ class Cube:
         if not self.ranges:
             return boxes
         assert isinstance(boxes, Boxes)
-        return self.grid.ranges(boxes, range_cap(self.type))
+        ranges = self.grid.ranges(boxes, range_cap(self.type))
+        # where an attribute has fewer values than cells, a value's empty cells may lie beyond the cube's border
+        first, last = self._interval()
+        starts, ends = np.maximum(ranges.starts, first), np.minimum(ranges.ends, last)
+        return Ranges(starts[starts <= ends], ends[starts <= ends])
 
     # ── the other side of a stream ──────────────────────────────────────────────────────────────────────────────
 
@@ -201,10 +205,14 @@ class Cube:
         domain = self._domain()
         return create(self.type, domain) if blob is None else restore(self.type, domain, blob)
 
+    def _interval(self) -> tuple[int, int]:
+        """The Hilbert indices of this part: of its cube, or all of them."""
+        whole = (0, 2**self.grid.index_bits - 1)
+        return whole if self.key.is_wide else self.grid.cube_range(self.key.number)
+
     def _domain(self) -> Geometry:
         if self.ranges:
-            whole = (0, 2**self.grid.index_bits - 1)
-            first, last = whole if self.key.is_wide else self.grid.cube_range(self.key.number)
+            first, last = self._interval()
             return Ranges(np.array([first], np.int64), np.array([last], np.int64))
         if self.key.is_wide:
             return Boxes.everything(self.type.d)
@@ -328,9 +336,7 @@ def _overlap(a: Geometry, b: Geometry) -> bool:
         return bool((low <= high).all(axis=2).any())
     assert isinstance(a, Ranges)
     assert isinstance(b, Ranges)
-    first = np.searchsorted(b.ends, a.starts)
-    inside = first < len(b)
-    return bool((b.starts[first[inside]] <= a.ends[inside]).any())
+    return overlap_ranges(a, b)
 
 
 def encode_state(state: CubeState) -> bytes:

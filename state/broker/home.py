@@ -76,6 +76,7 @@ class Placement:
     wide: bool
     boxes: dict[str, Boxes]
     residual: str | None
+    exact: bool = True
 
 
 class Home:
@@ -247,7 +248,8 @@ class Home:
         shape = geometry(tree, self.type)
         if ranges is not None:
             read_subscription_mapping(ranges, self.grid)
-        residual = None if shape.exact else to_text(tree)
+        imprecise = any(attribute.imprecise for attribute in self.type.attributes)
+        residual = to_text(tree) if imprecise or not shape.exact else None
         touched = [int(c) for c in self.grid.cubes_of(shape.boxes)]
         if slot.startswith("a/"):
             boxes = {f"cube:{c}": self._clip(shape.boxes, c) for c in touched}
@@ -258,9 +260,9 @@ class Home:
             wide = len(touched) > max(1, self.type.cubes // 8)
         if wide:
             part = wide_key(self.key.broker, self.key.type, slot[2:], self.context.config).part
-            return Placement(True, {part: shape.boxes} if len(shape.boxes) else {}, residual)
+            return Placement(True, {part: shape.boxes} if len(shape.boxes) else {}, residual, shape.exact)
         clipped = {f"cube:{c}": self._clip(shape.boxes, c) for c in touched}
-        return Placement(False, {part: b for part, b in clipped.items() if len(b)}, residual)
+        return Placement(False, {part: b for part, b in clipped.items() if len(b)}, residual, shape.exact)
 
     def _clip(self, boxes: Boxes, cube: int) -> Boxes:
         return boxes.clipped(*self.grid.cube_box(cube))
@@ -274,14 +276,15 @@ class Home:
                 self._drop(part, slot)
         for part, boxes in placement.boxes.items():
             self.drops.get(part, set()).discard(slot)
-            self.puts.setdefault(part, {})[slot] = self._entry(slot, fact, boxes, placement.residual)
+            self.puts.setdefault(part, {})[slot] = self._entry(slot, fact, boxes, placement)
         fact.parts = list(placement.boxes)
         fact.wide = placement.wide
 
-    def _entry(self, slot: str, fact: Fact, boxes: Boxes, residual: str | None) -> LocalEntry | Advertised:
+    def _entry(self, slot: str, fact: Fact, boxes: Boxes, placement: Placement) -> LocalEntry | Advertised:
+        owner, residual = fact.owner or "", placement.residual
         if slot.startswith("a/"):
-            return Advertised(f"{self.key.broker}/{slot[2:]}", fact.owner or "", residual or "", pack(boxes))
-        return LocalEntry(slot[2:], fact.owner or "", self._destination(fact), residual, pack(boxes))
+            return Advertised(f"{self.key.broker}/{slot[2:]}", owner, residual or "", pack(boxes))
+        return LocalEntry(slot[2:], owner, self._destination(fact), residual, pack(boxes), placement.exact)
 
     def _drop(self, part: str, slot: str) -> None:
         self.puts.get(part, {}).pop(slot, None)
@@ -353,7 +356,7 @@ class Home:
         for slot, fact in self.state.facts.items():
             if part in fact.parts:
                 placement = self._place(slot, msgspec.json.decode(fact.filter or "null"), fact.wide)
-                entries[slot] = self._entry(slot, fact, placement.boxes[part], placement.residual)
+                entries[slot] = self._entry(slot, fact, placement.boxes[part], placement)
         return entries
 
 

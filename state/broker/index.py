@@ -31,6 +31,8 @@ from state.space.event_type import EventType
 from state.space.grid import Grid
 
 FORMAT = 1
+IMPRECISE_RANGES_MAX = 64
+"""Ranges that an imprecise event is looked up by; more would be closed gaps, a superset."""
 
 
 class CompiledPart(msgspec.Struct, kw_only=True):
@@ -41,7 +43,9 @@ class CompiledPart(msgspec.Struct, kw_only=True):
     clients: list[str]
     destinations: list[str]
     residuals: dict[int, str]
-    """Filter text by owner, where the boxes alone are a superset."""
+    """Filter text by owner, where boxes alone cannot decide."""
+    doubtful: list[int]
+    """Owners whose boxes are a superset even for points."""
     boxes: Packed
     owners: bytes
     links: dict[str, Packed]
@@ -63,6 +67,7 @@ class CompiledPart(msgspec.Struct, kw_only=True):
             clients=[entry.client for entry in local],
             destinations=[entry.destination for entry in local],
             residuals={i: entry.residual for i, entry in enumerate(local) if entry.residual is not None},
+            doubtful=[i for i, entry in enumerate(local) if not entry.exact],
             boxes=pack(join_boxes([b for b in boxes if isinstance(b, Boxes)], d)),
             owners=owners.astype("<i4").tobytes(),
             links={n: pack(_join(geometry, d)) for n, geometry in sorted(links.items()) if geometry},
@@ -98,6 +103,13 @@ def join_ranges(ranges: list[Ranges]) -> Ranges:
     return Ranges(starts[opens], ends[last])
 
 
+def overlap_ranges(a: Ranges, b: Ranges) -> bool:
+    """Whether two sorted, disjoint sets of ranges have an index in common."""
+    first = np.searchsorted(b.ends, a.starts)
+    inside = first < len(b)
+    return bool((b.starts[first[inside]] <= a.ends[inside]).any())
+
+
 def _join(geometry: list[Geometry], d: int) -> Geometry:
     if isinstance(geometry[0], Ranges):
         return join_ranges([g for g in geometry if isinstance(g, Ranges)])
@@ -128,7 +140,7 @@ class Junction:
     destinations: list[str] = field(default_factory=list)
     residuals: dict[int, Callable[[Mapping[str, object]], bool]] = field(default_factory=dict)
     doubtful: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """Owners that have a residual."""
+    """Owners whose boxes are a superset even for points."""
     matcher: BitmapMatcher | None = None
     link_boxes: dict[str, BitmapMatcher] = field(default_factory=dict)
     link_ranges: dict[str, CompiledTable] = field(default_factory=dict)
@@ -149,19 +161,20 @@ class Junction:
         """
         self = cls(event_type, grid)
         filters = _Filters(event_type, {} if compiled is None else compiled)
-        boxes, owners, base = [], [], 0
+        boxes, owners, doubtful, base = [], [], [], 0
         for part in parts:
             self.ids += part.ids
             self.clients += part.clients
             self.destinations += part.destinations
             for owner, text in part.residuals.items():
                 self.residuals[base + owner] = filters.get(text)
+            doubtful += [base + owner for owner in part.doubtful]
             part_boxes = unpack(part.boxes)
             assert isinstance(part_boxes, Boxes)
             boxes.append(part_boxes)
             owners.append(np.frombuffer(part.owners, "<i4").astype(np.int64) + base)
             base += len(part.ids)
-        self.doubtful = np.array(sorted(self.residuals), np.int64)
+        self.doubtful = np.array(doubtful, np.int64)
         joined = join_boxes(boxes, event_type.d)
         if len(joined):
             self.matcher = BitmapMatcher(joined, np.concatenate(owners))
@@ -199,10 +212,16 @@ class Junction:
         return np.array([table.setdefault(pair, len(table)) for pair in pairs_here], np.int64)[codes_here]
 
     def interested(self, ranks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Pairs (event row, owner) whose boxes hold; owners in `residuals` are still to be checked exactly."""
+        """Pairs (event row, owner) whose boxes hold; `doubtful` owners are still to be checked exactly."""
         if self.matcher is None or len(ranks) == 0:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         return self.matcher.match(ranks)
+
+    def touched(self, lows: NDArray[np.int64], highs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Pairs (imprecise event, owner) whose boxes meet; every one is still to be checked exactly."""
+        if self.matcher is None or len(lows) == 0:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return self.matcher.match_boxes(lows, highs, "possible")
 
     def wanted(
         self, neighbour: str, ranks: NDArray[np.int64], index: Callable[[], NDArray[np.int64]]
@@ -213,3 +232,15 @@ class Junction:
         if neighbour in self.link_ranges:
             return self.link_ranges[neighbour].lookup(index())
         return np.zeros(len(ranks), bool)
+
+    def wanted_boxes(self, neighbour: str, lows: NDArray[np.int64], highs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """The same for imprecise events: whether anything the link asked for meets the event's box."""
+        wanted = np.zeros(len(lows), bool)
+        if neighbour in self.link_boxes:
+            wanted[self.link_boxes[neighbour].match_boxes(lows, highs, "possible").rows] = True
+        elif neighbour in self.link_ranges:
+            table = self.link_ranges[neighbour].ranges
+            for i, (low, high) in enumerate(zip(lows, highs, strict=True)):
+                box = Boxes(low.reshape(1, -1), high.reshape(1, -1))
+                wanted[i] = overlap_ranges(self.grid.ranges(box, IMPRECISE_RANGES_MAX), table)
+        return wanted

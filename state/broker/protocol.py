@@ -71,8 +71,10 @@ class LocalEntry(msgspec.Struct, array_like=True, frozen=True):
     destination: str
     """The topic its deliveries go to."""
     residual: str | None
-    """Filter text that must still hold where the boxes alone are a superset."""
+    """The filter, where boxes alone cannot decide: always, or only for imprecise events."""
     geometry: Packed
+    exact: bool = True
+    """Whether the boxes decide for events whose values are points."""
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from state.broker.index import Junction
 from state.config import Overlay
+from state.space.decode import RankBatch
 
 Rows = NDArray[np.int64]
 
@@ -60,17 +61,19 @@ def route(
     tree: Tree,
     hosts: frozenset[str],
     junctions: Mapping[str, Junction],
-    ranks: NDArray[np.int64],
+    batch: RankBatch,
     entered: Mapping[tuple[str, str | None], Rows],
-    event: Callable[[int], Mapping[str, object]],
 ) -> Routed:
     """Route one batch of one type.
 
-    `entered`: rows by (broker, neighbour they came from; None for a publisher). `event(row)` decodes one event, for
-    filters that ranks alone cannot decide. Guarantee: links may carry more than needed, matches are exact.
+    `entered`: rows by (broker, neighbour they came from; None for a publisher). Imprecise events (`batch.highs`) are
+    boxes: they take every link that asked for a part of theirs, and the filter itself decides at the edge.
+    Guarantee: links may carry more than needed, matches are exact.
     Cost: one look-up per directed link and one match per hosted broker for the whole batch.
     """
     routed = Routed()
+    ranks = batch.ranks
+    spread = np.zeros(len(ranks), bool) if batch.highs is None else (batch.highs != ranks).any(axis=1)
     arrived: dict[str, dict[str | None, Rows]] = {b: {} for b in tree.order}
     for (broker, origin), rows in entered.items():
         arrived[broker][origin] = rows
@@ -82,6 +85,11 @@ def route(
             return
         rows = origins[0] if len(origins) == 1 else np.sort(np.concatenate(origins))
         wanted = junctions[broker].wanted(neighbour, ranks[rows], lambda: index_of()[rows])
+        if batch.highs is not None and spread[rows].any():
+            boxes = np.flatnonzero(spread[rows])
+            wanted = wanted.copy()
+            at = rows[boxes]
+            wanted[boxes] = junctions[broker].wanted_boxes(neighbour, ranks[at], batch.highs[at])
         crossing = rows[wanted]
         if len(crossing):
             routed.links[broker, neighbour] = crossing
@@ -95,7 +103,7 @@ def route(
         if broker in hosts:
             for child in tree.children[broker]:
                 send(broker, child)
-            routed.matches[broker] = _match(junctions[broker], ranks, arrived[broker], event)
+            routed.matches[broker] = _match(junctions[broker], batch, spread, arrived[broker])
     _count_wasted(routed, hosts, len(ranks))
     return routed
 
@@ -126,29 +134,29 @@ def _lazy_index(junctions: Mapping[str, Junction], ranks: NDArray[np.int64]) -> 
 
 
 def _match(
-    junction: Junction,
-    ranks: NDArray[np.int64],
-    arrived: Mapping[str | None, Rows],
-    event: Callable[[int], Mapping[str, object]],
+    junction: Junction, batch: RankBatch, spread: NDArray[np.bool_], arrived: Mapping[str | None, Rows]
 ) -> tuple[Rows, Rows]:
     here = [rows for rows in arrived.values() if len(rows)]
     if not here:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     rows = here[0] if len(here) == 1 else np.sort(np.concatenate(here))
-    found, owners = junction.interested(ranks[rows])
-    found = rows[found]
-    if junction.residuals and len(found):
-        keep = _verified(junction, found, owners, event)
+    points, boxes = rows[~spread[rows]], rows[spread[rows]]
+    found, owners = junction.interested(batch.ranks[points])
+    found = points[found]
+    if len(junction.doubtful) and len(found):
+        keep = np.ones(len(found), bool)
+        doubtful = np.flatnonzero(np.isin(owners, junction.doubtful))
+        keep[doubtful] = _holds(junction, found[doubtful], owners[doubtful], batch)
         found, owners = found[keep], owners[keep]
+    if batch.highs is not None and len(boxes):
+        met, of = junction.touched(batch.ranks[boxes], batch.highs[boxes])
+        met = boxes[met]
+        keep = _holds(junction, met, of, batch)
+        found, owners = np.concatenate([found, met[keep]]), np.concatenate([owners, of[keep]])
     return found, owners
 
 
-def _verified(
-    junction: Junction, rows: Rows, owners: Rows, event: Callable[[int], Mapping[str, object]]
-) -> NDArray[np.bool_]:
-    """Decide exactly where ranks alone are a superset: the edge is where delivery becomes exact."""
-    keep = np.ones(len(rows), bool)
-    doubtful = np.flatnonzero(np.isin(owners, junction.doubtful))
-    for i in doubtful:
-        keep[i] = junction.residuals[int(owners[i])](event(int(rows[i])))
-    return keep
+def _holds(junction: Junction, rows: Rows, owners: Rows, batch: RankBatch) -> NDArray[np.bool_]:
+    """Decide exactly, by the filter itself, where boxes cannot: the edge is where delivery becomes exact."""
+    pairs = zip(rows.tolist(), owners.tolist(), strict=True)
+    return np.array([junction.residuals[owner](batch.event(row)) for row, owner in pairs], bool)

@@ -168,7 +168,7 @@ class SimulatedDeployment:
         assert batch.valid[0]
         hosts = frozenset(self.config.deployment.hosts)
         junctions = {b: self.junction(b, event.type) for b in hosts}
-        routed = route(self.world.tree, hosts, junctions, batch.ranks, {(broker, origin): np.array([0])}, batch.event)
+        routed = route(self.world.tree, hosts, junctions, batch, {(broker, origin): np.array([0])})
         united: dict[tuple[str, str], set[str]] = defaultdict(set)
         for at, (_, owners) in routed.matches.items():
             for owner in owners:

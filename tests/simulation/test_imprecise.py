@@ -1,0 +1,58 @@
+"""Publications that are boxes, through the whole core against the oracle of one event."""
+
+import random
+
+import msgspec
+import pytest
+
+from state.config import parse
+from state.filters.evaluate import matches
+from state.filters.grammar import parse as parse_filter
+from state.simulation.world import Event, World
+
+CONFIG = """
+[overlay]
+brokers = ["b1", "b2", "b3"]
+links = [["b1", "b2"], ["b2", "b3"]]
+[types.t]
+reduction = "{reduction}"
+cubes = 16
+index = ["x", "y"]
+[types.t.attributes]
+x = {{ kind = "int", min = 0, max = 100, imprecise = "possible" }}
+y = {{ kind = "int", min = 0, max = 100, imprecise = "certain" }}
+name = {{ kind = "text" }}
+"""
+
+
+@pytest.mark.parametrize("reduction", ["covering", "mics", "negative-space"])
+def test_imprecise_events_reach_whom_they_concern(reduction):
+    """An event that is a box is delivered once to whom it possibly or certainly concerns, whatever cubes it touches."""
+    rng = random.Random(3)
+    config = parse(CONFIG.format(reduction=reduction))
+    event_type = config.types["t"]
+    world = World(config)
+    filters = {}
+    for i in range(40):
+        low_x, low_y = rng.randint(0, 90), rng.randint(0, 90)
+        text = f"x BETWEEN {low_x} AND {low_x + rng.randint(0, 40)} AND y >= {low_y}"
+        if i % 4 == 0:
+            text += " OR name LIKE '%z'"
+        filters[f"c{i}"] = parse_filter(text, event_type)
+        world.send(
+            "hilcast.subscriptions", f"b{rng.randint(1, 3)}/t/s{i}", {"client": f"c{i}", "filter": text}
+        )
+    world.settle()
+    some = 0
+    for n in range(80):
+        event = {name: _value(rng) for name in ("x", "y")} | {"name": rng.choice(["abcdefghz", "abcdefgha"])}
+        expected = {client for client, tree in filters.items() if matches(tree, event, event_type)}
+        deliveries, _ = world.publish(Event(str(n), "t", f"b{rng.randint(1, 3)}", msgspec.json.encode(event)))
+        assert sorted(d.client for d in deliveries) == sorted(expected), event
+        some += bool(expected)
+    assert some > 20
+
+
+def _value(rng):
+    low = rng.randint(0, 100)
+    return low if rng.random() < 0.4 else {"min": low, "max": low + rng.randint(0, 30)}
