@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ SYMBOLS = 2000
 def configuration(services: LocalServices, folder: Path, brokers: int, reduction: str) -> tuple[Config, Path]:
     """A line of brokers with one type; batches of 100,000."""
     names = [f"b{i + 1}" for i in range(brokers)]
-    links = [[a, b] for a, b in zip(names, names[1:], strict=False)]
+    links = [[a, b] for a, b in pairwise(names)]
     text = f"""
 [deployment]
 prefix = "bench"
