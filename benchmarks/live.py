@@ -2,9 +2,9 @@
 
     python -m benchmarks.live [--subscriptions 10000] [--rate 1000] [--seconds 20]
 
-A job of 5 brokers in a line (diameter 4) on a real Kafka, Redis and Spark. Printed: seconds until one subscription is in
-force everywhere (`hilcast wait`), seconds until all are, and p50 and p99 from publication to delivery, by the broker's own
-timestamps, for the router and for the identity pipeline (same source, mapInArrow, same sink, as many rows out).
+A job of 5 brokers in a line (diameter 4) on a real Kafka, Redis and Spark. Printed: seconds until one subscription is
+in force everywhere (`hilcast wait`), seconds until all are, and p50 and p99 from publication to delivery, by the
+broker's own timestamps, for the router and for the identity pipeline (same source, mapInArrow, same sink).
 """
 
 from __future__ import annotations

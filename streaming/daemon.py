@@ -16,6 +16,6 @@ CONFIG_VARIABLE = "HILCAST_WARM"
 
 if __name__ == "__main__":
     path = os.environ.get(CONFIG_VARIABLE)
-    if path:
+    if path and os.path.exists(path):  # an executor on another machine has no such file, and warms as it works
         warm(load(path))
     manager()

@@ -42,6 +42,7 @@ TICK_S = 0.25
 WATCH_S = 1.0
 TOPICS_S = 5.0
 REPUBLISH_S = 20.0
+HEARTBEAT_S = 30.0
 RESTART_S = 2.0
 RESTART_MAX_S = 30.0
 
@@ -72,6 +73,7 @@ class Job:
         self.timers = Timers(config, self._send)
         self.offsets = Offsets(config)
         self.queries: dict[str, StreamingQuery] = {}
+        self._beaten = (0.0, 0)
         self._republished: dict[Key, float] = {}
         self._restart_at: dict[str, float] = {}
         self._failures: dict[str, int] = {}
@@ -224,6 +226,7 @@ class Job:
             now = time.monotonic()
             try:
                 self._tick()
+                self._beat(now, listener)
                 if now - watched > WATCH_S:
                     watched = now
                     self._watch_redis()
@@ -234,6 +237,16 @@ class Job:
             except KafkaException as error:
                 say(f"kafka does not answer: {error.args[0].name() if error.args else error}")
             self._restart_failed(starters)
+
+    def _beat(self, now: float, listener: ProgressListener) -> None:
+        """Give the Python workers something to do: after a minute without a task Spark ends them, caches and all."""
+        batches = sum(listener.batches.values())
+        if batches != self._beaten[1]:
+            self._beaten = (now, batches)
+        elif now - self._beaten[0] > HEARTBEAT_S:
+            self._beaten = (now, batches)
+            self._send(str(index_keys(self.config, self.config.deployment.hosts)[0]), Republish())
+            self.producer.flush(5.0)
 
     def _tick(self) -> None:
         for key in self.registry.catch_up():

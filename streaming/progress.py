@@ -33,17 +33,24 @@ class Committer:
         self._consumer = Consumer(
             {**librdkafka(config), "group.id": group(config, query), "enable.auto.commit": "false"}
         )
-        self._metadata = json.dumps({"hosts": list(config.deployment.hosts)}, separators=(",", ":"))[:METADATA_MAX]
+        self._hosts = list(config.deployment.hosts)
 
     def commit(self, offsets: dict[str, dict[str, int]]) -> None:
-        partitions = [
-            TopicPartition(topic, int(partition), int(offset), metadata=self._metadata)
+        places = [
+            (topic, int(partition), int(offset))
             for topic, by_partition in offsets.items()
             for partition, offset in by_partition.items()
             if int(offset) >= 0
         ]
+        partitions = [TopicPartition(*place, metadata=self._metadata(i, len(places))) for i, place in enumerate(places)]
         if partitions:
             retried(lambda: self._consumer.commit(offsets=partitions, asynchronous=False))
+
+    def _metadata(self, i: int, n: int) -> str:
+        """The i-th share of the hosted brokers: Kafka takes 4 KB of metadata a partition."""
+        text = json.dumps({"hosts": self._hosts[i::n]}, separators=(",", ":"))
+        assert len(text) <= METADATA_MAX, "more brokers in one deployment than its commits can name"
+        return text
 
     def committed(self, partitions: list[TopicPartition]) -> dict[tuple[str, int], int]:
         found = retried(lambda: self._consumer.committed(partitions, timeout=10.0)) if partitions else []
