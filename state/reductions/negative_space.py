@@ -33,8 +33,6 @@ from state.reductions.negative_tree import NegativeTree, concatenated, pack_boxe
 from state.space.boxes import Boxes, Ranks
 
 FORMAT = 1
-MERGE_MIN = 64
-"""Boxes below which merging is not worth a sort."""
 WITNESSES_MAX = 64
 """Negative points that `decide` tries as a witness: where not all is cut out, one may be covered."""
 GRID_MAX = 1 << 22
@@ -284,10 +282,17 @@ class ExactSpace:
         self._domain = domain
         self._boxes_max, self._merge_sweeps = boxes_max, merge_sweeps
         self.tree = NegativeTree(domain, largest_first)
+        self.joined = 0
+        """How many boxes merging has saved so far."""
+
+    def __len__(self) -> int:
+        return len(self.tree)
 
     def subscribe(self, boxes: Boxes) -> NDArray[np.bool_]:
         """Cut an active entry out (figure 6, lines 8 to 14); say which of its boxes fitted under the cap."""
-        return np.array([self.tree.subtract(low, high, self._boxes_max) for low, high in boxes], bool)
+        cut = np.array([self.tree.subtract(low, high, self._boxes_max) for low, high in boxes], bool)
+        self.joined += self.tree.merge_if_grown(self._merge_sweeps)
+        return cut
 
     def give_back(self, boxes: Boxes, active: Rows) -> None:
         """Make negative what only `boxes` had covered (figure 7, lines 6 to 20); not in `active` any more.
@@ -297,7 +302,7 @@ class ExactSpace:
         Cost: O(active + overlapping entries * pieces) a box.
         """
         if len(boxes) > len(active.rows(cut_only=True)):
-            self.build(active, self._boxes_max)
+            self._build(active, self._boxes_max)
             return
         for i, (low, high) in enumerate(boxes):
             others = active.boxes(active.meeting(low, high, cut_only=True)).joined(
@@ -306,9 +311,10 @@ class ExactSpace:
             left = self._uncovered(low, high, others)
             if left is None:
                 # Half the cap leaves room for what the next cancellations give back.
-                self.build(active, (self._boxes_max or 0) // 2)
+                self._build(active, (self._boxes_max or 0) // 2)
                 return
             self.tree.add(left)
+        self.joined += self.tree.merge_if_grown(self._merge_sweeps)
 
     def _uncovered(self, low: Ranks, high: Ranks, others: Boxes) -> Boxes | None:
         """What `others` leave of a box, or None above the cap."""
@@ -324,19 +330,26 @@ class ExactSpace:
             hole.merge(self._merge_sweeps)
         return hole.boxes()
 
-    def merge(self) -> None:
-        """Join neighbouring boxes within the budget of sweeps."""
-        self.tree.merge(self._merge_sweeps)
+    def _build(self, active: Rows, boxes_max: int | None) -> None:
+        self.tree, cut = self._built(active, boxes_max)
+        active.set_cut(active.rows(), cut)
 
-    def build(self, active: Rows, boxes_max: int | None) -> None:
-        """Start again from the cube and cut out the boxes of `active`, the larger first."""
-        self.tree = NegativeTree(self._domain, self.tree.largest_first)
-        rows = active.rows()
-        boxes = active.boxes(rows)
-        cut = np.zeros(len(rows), bool)
+    def _built(self, active: Rows, boxes_max: int | None) -> tuple[NegativeTree, NDArray[np.bool_]]:
+        """The cube without the boxes of `active`, the larger cut out first, and which of them fitted."""
+        tree = NegativeTree(self._domain, self.tree.largest_first)
+        boxes = active.boxes(active.rows())
+        cut = np.zeros(len(boxes), bool)
         for i in np.argsort(-_shares(boxes), kind="stable"):
-            cut[i] = self.tree.subtract(boxes.lows[i], boxes.highs[i], boxes_max)
-        active.set_cut(rows, cut)
+            cut[i] = tree.subtract(boxes.lows[i], boxes.highs[i], boxes_max)
+            tree.merge_if_grown(self._merge_sweeps)
+        return tree, cut
+
+    def tidy(self, active: Rows) -> None:
+        """Build the space anew if that takes fewer boxes and leaves no more of `active` uncut."""
+        tree, cut = self._built(active, self._boxes_max)
+        if len(tree) < len(self.tree) and len(cut) - int(cut.sum()) <= active.uncut:
+            self.tree = tree
+            active.set_cut(active.rows(), cut)
 
     def check(self, active: Rows) -> None:
         """Assert that what is negative and what is cut out are disjoint and together the cube.
@@ -354,6 +367,16 @@ def _shares(boxes: Boxes) -> NDArray[np.float64]:
     """Each box's share of the whole rank space: a volume that cannot overflow."""
     sides = (boxes.highs.view(np.uint64) - boxes.lows.view(np.uint64)).astype(float) + 1.0
     return (sides * 2.0**-64).prod(axis=1)  # type: ignore[no-any-return]
+
+
+def _largest_first(entries: Mapping[str, Boxes], d: int) -> list[str]:
+    """The ids of entries, the larger first, equally large ones by id."""
+    if len(entries) < 2:
+        return list(entries)
+    shares = _shares(concatenated(list(entries.values()), d))
+    owners = np.repeat(np.arange(len(entries)), [len(boxes) for boxes in entries.values()])
+    sizes = np.bincount(owners, shares, len(entries))
+    return [id for _, id in sorted(zip((-sizes).tolist(), entries, strict=True))]
 
 
 def _union_volume(boxes: Boxes) -> int | None:
@@ -387,13 +410,12 @@ class _Packed(msgspec.Struct, array_like=True):
     boxes: bytes
     cut: bytes
     space: bytes
+    joined: int
     counters: dict[str, int]
 
 
 _COUNTERS = (
     "withdrawn",
-    "merged_at",
-    "merged",
     "reexamined",
     "covered_by_one",
     "covered_together",
@@ -435,13 +457,18 @@ class NegativeSpace:
         """What the neighbour held, for every entry that the update under way made active or passive."""
 
     def _start_space(self) -> None:
-        s = self.settings
-        largest_first = s.cuts == "largest-first"
-        cap, sweeps = s.max_boxes or None, s.merge_budget * self._domain.d
-        if s.mode == "exact":
-            self._exact = ExactSpace(self._domain, largest_first, cap, sweeps)
+        if self.settings.mode == "exact":
+            self._exact = ExactSpace(self._domain, *self._cuts())
         else:
-            self._approximate = ApproximateSpace(self._domain, largest_first, s.k, s.choice, s.dynamic, cap, sweeps)
+            self._approximate = self._fresh_approximate()
+
+    def _cuts(self) -> tuple[bool, int | None, int]:
+        s = self.settings
+        return s.cuts == "largest-first", s.max_boxes or None, s.merge_budget * self._domain.d
+
+    def _fresh_approximate(self) -> ApproximateSpace:
+        s = self.settings
+        return ApproximateSpace(self._domain, *self._cuts(), s.k, s.choice, s.dynamic)
 
     @staticmethod
     def check_parameters(parameters: Mapping[str, object]) -> list[str]:
@@ -451,9 +478,13 @@ class NegativeSpace:
     @property
     def tree(self) -> NegativeTree:
         """The negative space towards this neighbour."""
-        space = self._exact or self._approximate
+        return self._space.tree
+
+    @property
+    def _space(self) -> ExactSpace | ApproximateSpace:
+        space = self._exact if self._exact is not None else self._approximate
         assert space is not None
-        return space.tree
+        return space
 
     # --- changes
 
@@ -510,13 +541,7 @@ class NegativeSpace:
 
     def _subscribe_all(self, entries: Mapping[str, Boxes]) -> None:
         """Subscribe entries, the larger first, equally large ones by their ids."""
-        order = list(entries)
-        if len(order) > 1:
-            shares = _shares(concatenated(list(entries.values()), self._domain.d))
-            owners = np.repeat(np.arange(len(entries)), [len(boxes) for boxes in entries.values()])
-            sizes = np.bincount(owners, shares, len(entries))
-            order = [id for _, id in sorted(zip((-sizes).tolist(), order, strict=True))]
-        for id in order:
+        for id in _largest_first(entries, self._domain.d):
             self._subscribe(id, entries[id])
 
     def _subscribe(self, id: str, boxes: Boxes) -> None:
@@ -533,21 +558,22 @@ class NegativeSpace:
         if self.settings.retire and (cut is None or cut.all()):
             self._retire_inside(id, boxes)
         self._active.add(id, boxes, cut)
-        self._merge_if_grown()
 
     def _covered(self, boxes: Boxes, count: bool = False) -> bool:
-        """Whether every box is inside one active box, or meets nothing negative.
+        """Whether every box is inside one box of an entry, or meets nothing negative.
 
-        The exact space needs no pairwise question, unless the cap left active boxes that are not cut out.
+        Pairs are asked first, as in [NEG08] §5. Passive entries count, last, because they are covered
+        themselves. The exact space asks no pairs, unless the cap left active boxes that are not cut out.
         """
         asks_pairs = self._active.uncut > 0
         by_one = True
         for low, high in boxes:
             if asks_pairs and self._active.containing(low, high) >= 0:
                 continue
-            if not self.tree.covered(low, high):
+            if self.tree.covered(low, high):
+                by_one = False
+            elif not asks_pairs or self._passive.containing(low, high) < 0:
                 return False
-            by_one = False
         if count:
             self._counters["covered_by_one" if by_one else "covered_together"] += 1
         return True
@@ -561,15 +587,6 @@ class NegativeSpace:
             self._before.setdefault(old, retired)
             self._passive.add(old, retired)
             self._counters["retired"] += 1
-
-    def _merge_if_grown(self) -> None:
-        """Merge once the negative boxes have doubled since the last time."""
-        before = len(self.tree)
-        if not self.settings.merge_budget or before <= 2 * max(MERGE_MIN, self._counters["merged_at"]):
-            return
-        (self._exact or self._approximate).merge()  # type: ignore[union-attr]
-        self._counters["merged_at"] = len(self.tree)
-        self._counters["merged"] += before - len(self.tree)
 
     def _rebuild_if_worth_it(self) -> None:
         """Recompute active and passive from all entries, once enough was withdrawn ([NEG08] §4, end).
@@ -586,13 +603,25 @@ class NegativeSpace:
         self._counters["withdrawn"] = 0
         self._counters["rebuilds"] += 1
         if len(self._active) - len(aside._active) < max(sent, 1):
+            self._tidy()
             return
         for id in self._active.entries | aside._active.entries:
             self._before.setdefault(id, self._active.entries.get(id))
         self._active, self._passive = aside._active, aside._passive
         self._exact, self._approximate = aside._exact, aside._approximate
-        self._counters["merged_at"] = aside._counters["merged_at"]
         self._counters["rebuilds_kept"] += 1
+
+    def _tidy(self) -> None:
+        """Cut the same active entries out of a fresh cube, if that takes fewer boxes: nothing has to be sent."""
+        if self._exact is not None:
+            self._exact.tidy(self._active)
+        if self._approximate is not None:
+            fresh = self._fresh_approximate()
+            for id in _largest_first(self._active.entries, self._domain.d):
+                fresh.subscribe(id, self._active.entries[id], len(self._active) + len(self._passive))
+            fresh.joined += self._approximate.joined
+            if len(fresh) < len(self._approximate):
+                self._approximate = fresh
 
     def _delta(self) -> Delta:
         added: dict[str, Geometry] = {}
@@ -614,7 +643,7 @@ class NegativeSpace:
         if self._covered(entry):
             rows = [self._active.containing(low, high) for low, high in entry]
             if rows and min(rows) >= 0:
-                return Decision(True, tuple(self._active.ids(np.array(rows))), "inside one active entry's box each")
+                return Decision(True, tuple(self._active.ids(np.array(rows))), "inside boxes of these")
             meeting = [self._active.meeting(low, high) for low, high in entry]
             by = self._active.ids(np.concatenate(meeting)) if meeting else []
             return Decision(True, tuple(by), "covered by these together" if by else "empty")
@@ -653,7 +682,8 @@ class NegativeSpace:
             "negative_boxes": len(self.tree),
             "taken_boxes": taken,
             "uncut_boxes": uncut,
-            **{name: value for name, value in self._counters.items() if name not in ("withdrawn", "merged_at")},
+            "merged": self._space.joined,
+            **{name: value for name, value in self._counters.items() if name != "withdrawn"},
         }
 
     def check(self) -> None:
@@ -690,6 +720,7 @@ class NegativeSpace:
             boxes=pack_boxes(concatenated(entries, self._domain.d)),
             cut=np.packbits(np.concatenate(cut)).tobytes(),
             space=self.tree.encode() if self._approximate is None else self._approximate.encode(),
+            joined=self._space.joined,
             counters=self._counters,
         )
         return bytes([FORMAT]) + msgspec.msgpack.encode(packed)
@@ -710,7 +741,8 @@ class NegativeSpace:
         made._active.load(entries, Boxes(boxes.lows[:n], boxes.highs[:n]), cut[:n])
         made._passive.load(passive, Boxes(boxes.lows[n:], boxes.highs[n:]), None)
         if made._exact is not None:
-            made._exact.tree = NegativeTree.decode(packed.space)
+            made._exact.tree, made._exact.joined = NegativeTree.decode(packed.space), packed.joined
         if made._approximate is not None:
             made._approximate.restore(packed.space)
+            made._approximate.joined = packed.joined
         return made

@@ -54,16 +54,19 @@ class ApproximateSpace:
         self,
         domain: Boxes,
         largest_first: bool = True,
+        boxes_max: int | None = None,
+        merge_sweeps: int = 0,
         k: int = 50,
         choice: str = "benefit-cost",
         dynamic: bool = False,
-        boxes_max: int | None = None,
-        merge_sweeps: int = 0,
     ) -> None:
         self.tree = NegativeTree(domain, largest_first)
         self.covered_by: dict[str, Boxes] = {}
         self.taken = 0
         """The number of CoveredBy boxes."""
+        self.joined = 0
+        """How many boxes merging has saved so far. CoveredBy is merged only when it is given back: at every
+        turn, that made a quarter fewer of them and took twice the time."""
         self._k, self._choice, self._dynamic = k, CHOICES[choice], dynamic
         self._boxes_max, self._merge_sweeps = boxes_max, merge_sweeps
 
@@ -96,24 +99,25 @@ class ApproximateSpace:
             taken = part if len(taken) == 0 else taken.joined(part)
         self.covered_by[id] = taken
         self.taken += len(taken)
+        self.joined += self.tree.merge_if_grown(self._merge_sweeps)
 
     def give_back(self, ids: list[str]) -> None:
         """Make CoveredBy of cancelled subscriptions negative again (figure 9, line 6), neighbours joined."""
         for id in ids:
             boxes = self.covered_by.pop(id)
             self.taken -= len(boxes)
-            self.tree.add(merged_boxes(boxes, self._merge_sweeps) if self._merge_sweeps else boxes)
+            merged = merged_boxes(boxes, self._merge_sweeps)
+            self.joined += len(boxes) - len(merged)
+            self.tree.add(merged)
+        self.joined += self.tree.merge_if_grown(self._merge_sweeps)
 
     def hand_over(self, old: str, new: str) -> None:
         """Let `new`, which contains `old`, own what `old` took out."""
         self.covered_by[new] = self.covered_by[new].joined(self.covered_by.pop(old))
 
-    def merge(self) -> None:
-        """Join neighbouring boxes of R within the budget of sweeps.
-
-        CoveredBy is merged when it is given back: before, it made a quarter fewer boxes for twice the time.
-        """
-        self.tree.merge(self._merge_sweeps)
+    def __len__(self) -> int:
+        """The number of boxes of R and of CoveredBy."""
+        return len(self.tree) + self.taken
 
     def uncut(self, active: Mapping[str, Boxes]) -> int:
         """The number of active boxes of which nothing is cut out."""

@@ -38,6 +38,8 @@ DEAD = -2
 FORMAT = 1
 REBALANCE_MIN = 64
 """Cuts below which building anew is not worth a call."""
+MERGE_MIN = 64
+"""Boxes below which merging is not worth a sort."""
 BENEFIT_COST, BENEFIT, COST = 0, 1, 2
 """Selection metrics of `subtract_best`: volume taken out per new box; volume; 1 / new boxes."""
 
@@ -489,6 +491,7 @@ class NegativeTree:
         """
         self.d = negative.d
         self.largest_first = largest_first
+        self._merged_at = 0
         self._build_from(np.hstack([negative.lows, negative.highs]))
 
     def __len__(self) -> int:
@@ -590,23 +593,34 @@ class NegativeTree:
         merged = merged_boxes(self.boxes(), sweeps)
         if len(merged) < before:
             self._build_from(np.hstack([merged.lows, merged.highs]))
+        self._merged_at = self._count
         return before, self._count
+
+    def merge_if_grown(self, sweeps: int) -> int:
+        """Merge once the boxes have doubled since the last time; return how many fewer they are."""
+        if sweeps == 0 or self._count <= 2 * max(MERGE_MIN, self._merged_at):
+            return 0
+        before, after = self.merge(sweeps)
+        return before - after
 
     # --- state
 
     def encode(self) -> bytes:
-        """Pack the boxes; the first byte is the format number, the second the order of cuts."""
-        return struct.pack("<BB", FORMAT, self.largest_first) + pack_boxes(self.boxes())
+        """Pack the boxes, the order of cuts and when they were merged; the first byte is the format number."""
+        return struct.pack("<BBI", FORMAT, self.largest_first, self._merged_at) + pack_boxes(self.boxes())
 
     @classmethod
     def decode(cls, blob: bytes) -> NegativeTree:
         """The tree of the boxes that `encode` packed."""
-        if len(blob) < 2 or blob[0] != FORMAT:
+        if len(blob) < 6 or blob[0] != FORMAT:
             raise HilcastError(
                 "bad-state", f"a negative tree of format {blob[:1].hex() or 'nothing'}, not {FORMAT:02x}"
             )
-        boxes, _ = unpack_boxes(blob, 2)
-        return cls(boxes, largest_first=bool(blob[1]))
+        _, largest_first, merged_at = struct.unpack_from("<BBI", blob)
+        boxes, _ = unpack_boxes(blob, 6)
+        tree = cls(boxes, bool(largest_first))
+        tree._merged_at = merged_at
+        return tree
 
     def check(self) -> None:
         """Assert every invariant. Cost: O(n log n) for boxes that are no long slabs."""

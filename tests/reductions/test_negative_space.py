@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from state.errors import ConfigError, HilcastError
 from state.reductions import negative_space
 from state.reductions.interface import Geometry, Reduction, add, remove
-from state.reductions.negative_space import MERGE_MIN, NegativeSpace, Settings
-from state.reductions.negative_tree import NegativeTree
+from state.reductions.negative_space import NegativeSpace, Settings
+from state.reductions.negative_tree import MERGE_MIN, NegativeTree
 from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
 from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
 
@@ -25,7 +25,7 @@ def small_constants() -> Iterator[None]:
     """Merge and rebalance after a few boxes, so that small histories do it too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("state.reductions.negative_tree.REBALANCE_MIN", 2)
-        patch.setattr("state.reductions.negative_space.MERGE_MIN", 2)
+        patch.setattr("state.reductions.negative_tree.MERGE_MIN", 2)
         yield
 
 
@@ -64,7 +64,7 @@ TestApproximateDynamic = machine(
 @pytest.mark.parametrize("name", ["EXACT", "APPROXIMATE"])
 def test_the_same_in_any_process(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes with other string hashes come to the same deltas and bytes."""
-    monkeypatch.setattr(negative_space, "MERGE_MIN", MERGE_MIN)  # as the other processes have it
+    monkeypatch.setattr("state.reductions.negative_tree.MERGE_MIN", MERGE_MIN)  # as the other processes have it
     assert_same_in_any_process("tests.reductions.test_negative_space", name)
 
 
