@@ -7,15 +7,18 @@ in its own words.
 from __future__ import annotations
 
 import importlib.metadata
+import random
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import redis as redis_client
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from hilbertcurve.hilbertcurve import HilbertCurve
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 from redis.backoff import NoBackoff
@@ -26,6 +29,8 @@ from infra.local import jars, java
 from state.client_settings import kafka_python, librdkafka
 from state.config import Config
 from state.errors import HilcastError
+from state.space.grid import Grid
+from state.space.hilbert import encode
 
 _CLOCK_S = 5.0
 _TIMEOUT_S = 5.0
@@ -56,6 +61,7 @@ def checks(config: Config, topics: Iterable[str] = ()) -> list[Check]:
         _kafka_version(config) if reached.ok else _depends("Kafka version", "Kafka"),
         _topics(sorted(topics), there) if reached.ok else _depends("topics", "Kafka"),
         *_redis(config),
+        *_grids(config),
     ]
 
 
@@ -180,6 +186,24 @@ def _redis_memory(info: Mapping[str, Any]) -> Check:
         detail,
         "" if ok else "set maxmemory-policy noeviction, or the index is lost bit by bit",
     )
+
+
+def _grids(config: Config) -> list[Check]:
+    """One check per type: our compiled curve gives the indices of the `hilbertcurve` package, which clients may use."""
+    return [_grid(name, Grid.of(event_type)) for name, event_type in config.types.items()]
+
+
+def _grid(name: str, grid: Grid) -> Check:
+    title = f"grid of {name}"
+    if grid.d == 1:
+        return Check(title, True, f"one dimension, {grid.k} bits, hash {grid.hash}", "")
+    rng = random.Random(grid.hash)
+    points = [[rng.randrange(2**grid.k) for _ in range(grid.d)] for _ in range(64)]
+    ours = encode(np.array(points, np.int64), grid.k).tolist()
+    theirs = [int(index) for index in HilbertCurve(grid.k, grid.d).distances_from_points(points)]
+    same = ours == theirs
+    detail = f"{grid.d} dimensions, {grid.k} bits, hash {grid.hash}" if same else "indices differ from hilbertcurve's"
+    return Check(title, same, detail, "" if same else "install the pinned packages again: make setup")
 
 
 def _clock(ahead_s: float) -> Check:

@@ -38,7 +38,7 @@ def test_all_is_well_with_the_services_of_the_run(services: Services, unique: st
     found = checks(configured(services.kafka, services.redis), [unique])
     assert [check for check in found if not check.ok or check.advice] == []
     assert by_name(found)["Kafka version"].detail == "4.3"
-    assert len(by_name(found)) == len(found) == 11
+    assert len(by_name(found)) == len(found) == 12
     lacking = by_name(checks(configured(services.kafka, services.redis), [unique, f"{unique}.b"]))
     assert lacking["topics"] == Check("topics", False, f"1 of 2 missing: {unique}.b", "run `hilcast topics`")
 
@@ -75,15 +75,11 @@ def test_no_java_and_no_jars(
         (doctor._redis_version("6.2"), True),
         (doctor._redis_version("7.0.15"), True),
         (
-            doctor._redis_memory(
-                {"maxmemory": 1 << 20, "maxmemory_human": "1M", "maxmemory_policy": "allkeys-lru"}
-            ),
+            doctor._redis_memory({"maxmemory": 1 << 20, "maxmemory_human": "1M", "maxmemory_policy": "allkeys-lru"}),
             False,
         ),
         (
-            doctor._redis_memory(
-                {"maxmemory": 1 << 20, "maxmemory_human": "1M", "maxmemory_policy": "noeviction"}
-            ),
+            doctor._redis_memory({"maxmemory": 1 << 20, "maxmemory_human": "1M", "maxmemory_policy": "noeviction"}),
             True,
         ),
         (doctor._redis_memory({"maxmemory": 0, "maxmemory_policy": "allkeys-lru"}), True),

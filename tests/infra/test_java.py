@@ -53,9 +53,7 @@ def test_java_home_without_java(tmp_path: Path) -> None:
         java.find({"JAVA_HOME": "/nowhere", "PATH": str(tmp_path / "path")})
 
 
-@pytest.mark.parametrize(
-    "text", ['java version "1.8.0_402"', 'openjdk version "11.0.2"', 'openjdk version "25"']
-)
+@pytest.mark.parametrize("text", ['java version "1.8.0_402"', 'openjdk version "11.0.2"', 'openjdk version "25"'])
 def test_a_java_of_another_release(tmp_path: Path, text: str) -> None:
     """Releases that Spark and Kafka do not both run on are refused by number."""
     fake(tmp_path / "path", text)

@@ -116,8 +116,7 @@ def test_the_spark_application_names_our_jars() -> None:
     image = (INFRA / "Dockerfile").read_text()
     folder = re.search(r"^ENV HILCAST_JARS=(\S+)$", image, re.MULTILINE)[1]
     expected = [
-        f"local://{folder}/{versions.CONNECTOR.name}/{c.artifact}-{c.version}.jar"
-        for c in versions.CONNECTOR.roots
+        f"local://{folder}/{versions.CONNECTOR.name}/{c.artifact}-{c.version}.jar" for c in versions.CONNECTOR.roots
     ]
     assert spec["sparkVersion"] == versions.SPARK
     assert spec["image"] == f"hilcast:{VERSION}"

@@ -28,9 +28,7 @@ def test_the_one_on_the_path_is_taken(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("version", ["5.0.7", "6.0.16", "broken"])
-def test_an_old_one_gives_way_to_the_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
-) -> None:
+def test_an_old_one_gives_way_to_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """One that is too old, or says nothing sensible, is passed over; the wheel's own is taken."""
     fake(tmp_path / "bin", version)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -42,7 +40,5 @@ def test_none_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path / "bin", "5.0.7")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(redis.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        HilcastError, match=r"redis-missing: .*is 5\.0\.7: install redis-server 6\.2 or newer"
-    ):
+    with pytest.raises(HilcastError, match=r"redis-missing: .*is 5\.0\.7: install redis-server 6\.2 or newer"):
         redis.find()

@@ -45,9 +45,7 @@ def produce(kafka: str, topic: str, value: bytes) -> None:
 
 
 def consume(kafka: str, topic: str, count: int) -> list[bytes]:
-    consumer = Consumer(
-        {"bootstrap.servers": kafka, "group.id": f"{topic}.reader", "auto.offset.reset": "earliest"}
-    )
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": f"{topic}.reader", "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     values: list[bytes] = []
     deadline = time.monotonic() + 30
@@ -160,9 +158,7 @@ def test_services_end_with_the_program_that_was_killed(tmp_path: Path) -> None:
         print(json.dumps([each.pid for each in services.status()]), flush=True)
         time.sleep(600)
     """)
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT, text=True
-    ) as run:
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT, text=True) as run:
         assert run.stdout is not None
         started = json.loads(run.stdout.readline())
         lives = {pid: born(pid) for pid in started}
@@ -222,9 +218,7 @@ def test_a_taken_port_is_named(service: str, tmp_path: Path) -> None:
         assert local.process.running() is None
 
 
-def test_a_service_that_ends_at_once_shows_its_last_words(
-    redis: LocalRedis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_that_ends_at_once_shows_its_last_words(redis: LocalRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     """If Redis refuses its settings, the end of its log is in the message."""
     monkeypatch.setattr(LocalRedis, "_settings", lambda self: "no-such-setting yes\n")
     with pytest.raises(HilcastError, match=r"(?s)redis-failed: .*no-such-setting"):
@@ -265,9 +259,7 @@ def test_a_password_is_asked_for_and_never_shown(user: str, tmp_path: Path) -> N
         ("127.0.0.1:1", "unix:///tmp/redis.sock", "unix"),
     ],
 )
-def test_what_is_not_on_this_machine_is_not_started(
-    kafka: str, redis: str, what: str, tmp_path: Path
-) -> None:
+def test_what_is_not_on_this_machine_is_not_started(kafka: str, redis: str, what: str, tmp_path: Path) -> None:
     """Addresses that are not one loopback port are refused before anything happens."""
     with pytest.raises(HilcastError, match=rf"not-local: .*{what}"):
         LocalServices(tmp_path / "d", kafka=kafka, redis=redis)
