@@ -286,9 +286,9 @@ def test_a_deleted_delivery_topic_does_not_stop_the_others(job, services):
     wire.subscribe("b1", QUOTE, "stays", "sam", "symbol = 'GUS'")
     wire.flush()
     job.wait()
-    AdminClient({"bootstrap.servers": services.kafka}).delete_topics([f"{wire.prefix}.deliver.gus"])[
-        f"{wire.prefix}.deliver.gus"
-    ].result()
+    admin = AdminClient({"bootstrap.servers": services.kafka})
+    for deleted in admin.delete_topics([f"{wire.prefix}.deliver.gus"]).values():
+        deleted.result()
     time.sleep(1.0)
     wire.publish("b2", QUOTE, "g1", {"symbol": "GUS"})
     wire.flush()
