@@ -21,8 +21,11 @@ from state.reductions.packing import pack_entries, unpack_entries_and
 from state.space.boxes import Boxes
 
 
+Ints = NDArray[np.int64]
+
+
 @njit
-def _containing(lows, highs, owners, n, low, high, start):  # type: ignore[no-untyped-def]
+def _containing(lows: Ints, highs: Ints, owners: Ints, n: int, low: Ints, high: Ints, start: int) -> int:
     """The first stored box at or after `start` that holds the box low..high, or -1; dead rows have owner -1."""
     d = low.shape[0]
     for i in range(start, n):
@@ -39,7 +42,7 @@ def _containing(lows, highs, owners, n, low, high, start):  # type: ignore[no-un
 
 
 @njit
-def _contained(lows, highs, owners, n, low, high, hits):  # type: ignore[no-untyped-def]
+def _contained(lows: Ints, highs: Ints, owners: Ints, n: int, low: Ints, high: Ints, hits: Ints) -> int:
     """Write the rows of stored boxes inside the box low..high to `hits`; return how many."""
     d = low.shape[0]
     count = 0
