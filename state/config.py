@@ -3,7 +3,7 @@
     text --tomllib--> tables --checks--> Config        or ConfigError with every fault and its place
 
 Everything that can be judged from the file alone is judged here, at start, all at once; a reduction's own
-`parameters` are kept as they are and judged by the reduction. Nothing is guessed or corrected.
+`parameters` are kept as they are and judged by the reduction itself. Nothing is guessed or corrected.
 Left out: which file to read (`--config`, `HILCAST_CONFIG`) is decided by the command line.
 """
 
@@ -56,6 +56,7 @@ REDUCTIONS = ("none", "covering", "mics", "negative-space", "probabilistic", "hy
 CUBES_MAX = 4096
 INDEX_MAX = 6
 INDEX_BITS_MAX = 63
+CELL_BITS_MAX = 16
 
 Scalar = str | int | float | bool
 
@@ -439,11 +440,21 @@ def _read_type(types: Table, name: str, table: Table) -> EventType:
         advertisements=table.take("advertisements", boolean, False),
         cubes=table.take("cubes", _power_of_two, 16),
         index=table.take("index", list_of(text), ()),
-        bits=table.take("bits", integer(1, INDEX_BITS_MAX), None),
+        bits=table.take("bits", integer(1, CELL_BITS_MAX), None),
     )
     _check_grid(table, event_type, attributes_table.raw.keys())
+    _check_parameters(table, event_type)
     table.end()
     return event_type
+
+
+def _check_parameters(table: Table, event_type: EventType) -> None:
+    """Let the reduction judge its own parameters; its module is loaded only where there are some."""
+    if event_type.parameters:
+        from state.reductions import check_parameters
+
+        for fault in check_parameters(event_type):
+            table.fault("parameters", fault)
 
 
 def _power_of_two(value: object) -> int:

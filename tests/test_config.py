@@ -338,14 +338,14 @@ def test_faults_of_attributes(attribute: str, faults: list[str]) -> None:
         ('index = ["a", "a"]', ["index: item 2: 'a' is given twice"]),
         ('index = ["a", "b", "c", "d", "e", "f", "g"]', ["index: must name at most 6 attributes, not 7"]),
         (
-            'index = ["a", "b"]\nbits = 32',
-            ["bits: 2 dimensions of 32 bits are 64, more than 63; take fewer bits, or fewer attributes into index"],
+            'index = ["a", "b", "c", "d"]\nbits = 16',
+            ["bits: 4 dimensions of 16 bits are 64, more than 63; take fewer bits, or fewer attributes into index"],
         ),
         (
             "bits = 11",
             ["bits: 6 dimensions of 11 bits are 66, more than 63; take fewer bits, or fewer attributes into index"],
         ),
-        ('index = ["a"]\nbits = 64', ["bits: must be an integer from 1 to 63, not 64"]),
+        ('index = ["a"]\nbits = 64', ["bits: must be an integer from 1 to 16, not 64"]),
         ('index = ["a"]\nbits = 3\ncubes = 16', ["cubes: 16 cubes are more than the 2^3 cells of the grid"]),
     ],
 )
