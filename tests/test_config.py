@@ -568,7 +568,7 @@ def test_where_keys_lie_is_no_secret() -> None:
         ),
         (
             '[types."stock.quote".attributes]',
-            '[types."stock.quote".parameters]\nk = 1\n[types."stock.quote".attributes]',
+            '[types."stock.quote"]\nreduction = "mics"\nparameters = {cap = 9}\n[types."stock.quote".attributes]',
         ),
         ("[overlay]", "[settings]\nhome_shards = 9\n[overlay]"),
         ("[overlay]", "[settings]\nwide_shards = 9\n[overlay]"),
