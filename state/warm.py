@@ -16,11 +16,15 @@ from state.reductions import create, forwards_ranges, range_cap, restore
 from state.reductions.interface import Geometry, Ranges
 from state.space.boxes import Boxes
 from state.space.decode import decode
+from state.space.decode import warm as warm_decode
 from state.space.grid import Grid
+from state.space.grid import warm as warm_grid
 
 
 def warm(config: Config) -> None:
     """Put one subscription and one event of each type through everything that is compiled."""
+    warm_grid()
+    warm_decode()
     for event_type in config.types.values():
         grid = Grid.of(event_type)
         name = event_type.attributes[0].name

@@ -27,6 +27,7 @@ from state.broker.rebuild import Rebuilt, rebuild
 from state.client_settings import librdkafka
 from state.config import Config
 from state.redis_index import RedisIndex, patiently
+from state.warm import warm
 from streaming import control, route
 from streaming.boot import Boot
 from streaming.checkpoint import Checkpoint, Generation
@@ -90,6 +91,8 @@ class Job:
         self.registry = RegistryReader(self.config)
         generation = self._begin()
         boot = Boot(self.config, generation.number)
+        say("preparing the kernels (compiled once, then kept)")
+        warm(self.config)
         say("starting Spark")
         spark = session(self.config, self.path)
         self.checkpoint.record(_jvm_pid(spark))

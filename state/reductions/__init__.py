@@ -5,6 +5,7 @@
 | `none`, `covering` | `none.py`, `covering.py` | baselines |
 | `mics` | `mics.py`, on `interval_table.py` and `live_ranges.py` | [MICS09] |
 | `negative-space` | `negative_space.py`, `negative_space_approximate.py`, on `negative_tree.py` | [NEG08] |
+| `probabilistic`, `hybrid` | `probabilistic.py`, `hybrid.py`, on `group_covering.py`, `rspc.py`, `conflict_table.py` | [RSPC06] |
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any
 from state.errors import HilcastError
 from state.reductions import mics
 from state.reductions.covering import Covering
+from state.reductions.hybrid import Hybrid
 from state.reductions.interface import Geometry, Reduction
 from state.reductions.mics import Mics
 from state.reductions.negative_space import NegativeSpace
 from state.reductions.none import Unreduced
+from state.reductions.probabilistic import Probabilistic
 from state.space.event_type import EventType
 
 RANGE_CAP = 256
@@ -27,6 +30,8 @@ _CLASSES: dict[str, Any] = {
     "covering": Covering,
     "mics": Mics,
     "negative-space": NegativeSpace,
+    "probabilistic": Probabilistic,
+    "hybrid": Hybrid,
 }
 
 
