@@ -26,7 +26,7 @@ from state.errors import HilcastError
 from state.filters.disjoint import disjoint_union
 from state.filters.geometry import region
 from state.filters.tree import And, Filter, Predicate, conjunction, disjunction, predicates
-from state.space.boxes import ABSENT, Boxes
+from state.space.boxes import Boxes
 from state.space.event_type import EventType
 from state.space.ranks import Span, rank_span
 
@@ -42,15 +42,14 @@ def imprecise_names(filter: Filter, event_type: EventType) -> tuple[str, ...]:
 
 
 def spread(event: Mapping[str, object], names: tuple[str, ...], event_type: EventType) -> dict[str, Span]:
-    """Those of the attributes that this event gives as an interval, with their ranks; a faulty one is absent.
+    """Those of the attributes that this event gives as an interval, with their ranks: ABSENT for a faulty one.
 
     >>> from state.space.event_type import Attribute
     >>> spread({"a": {"min": 3, "max": 5}}, ("a",), EventType("t", (Attribute("a", "int", imprecise="certain"),)))
     {'a': (3, 5)}
     """
     given = [name for name in names if isinstance(event.get(name), Mapping)]
-    spans = {name: rank_span(event_type.attribute(name), event[name]) for name in given}
-    return {name: span for name, span in spans.items() if span[0] != ABSENT}
+    return {name: rank_span(event_type.attribute(name), event[name]) for name in given}
 
 
 def holds_of_box(

@@ -290,8 +290,8 @@ def calls_during(text: str) -> int:
     return calls
 
 
-CALLS_PER_CHARACTER = 40
-CALLS_ANYWAY = 1500  # the message of an error tries every terminal
+CALLS_PER_CHARACTER = 12
+CALLS_ANYWAY = 500  # the message of an error tries every terminal
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.filters.like import Like
 from tests import oracle
+
+INNER = ["".join(pattern) for n in range(6) for pattern in itertools.product("ab%_", repeat=n)]
+SHORT = ["".join(text) for n in range(6) for text in itertools.product("ab", repeat=n)]
 
 patterns = st.text("ab%_", max_size=9)
 texts = st.text("ab", max_size=9)
@@ -18,6 +23,15 @@ texts = st.text("ab", max_size=9)
 def test_like_agrees_with_the_table(pattern: str, text: str) -> None:
     """Patterns and texts of two letters, so that parts overlap and almost match all the time."""
     assert Like.of(pattern).matches(text) == oracle.like(text, pattern)
+
+
+@pytest.mark.parametrize("around", ["", "%"])
+def test_every_short_pattern_agrees_with_the_table(around: str) -> None:
+    """All patterns of up to five characters on all texts of up to five: parts must not share a character."""
+    for inner in INNER:
+        pattern = around + inner + around
+        like = Like.of(pattern).matches
+        assert [like(text) for text in SHORT] == [oracle.like(text, pattern) for text in SHORT], pattern
 
 
 @settings(max_examples=200, deadline=None)
