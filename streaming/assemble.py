@@ -57,13 +57,13 @@ class Outgoing:
 
 
 def build(outgoing: Outgoing, envelopes: Envelopes) -> pa.RecordBatch | None:
-    """Gather the rows, sorted by topic so that the producer fills one batch after the other."""
+    """Gather the rows, sorted by topic so that the producer fills one batch after the other, then in input order."""
     if not outgoing.rows:
         return None
     rows, topics = np.concatenate(outgoing.rows), np.concatenate(outgoing.topics)
     names = np.array(outgoing.names, dtype=object)
     rank = np.argsort(np.argsort(names, kind="stable"), kind="stable")
-    order = np.argsort(rank[topics], kind="stable")
+    order = np.lexsort((rows, rank[topics]))
     rows, topics = rows[order], topics[order]
     table = envelopes.table
     gather = pa.array(rows)

@@ -126,6 +126,23 @@ def links(x, broker):
     return [f"hilcast.link.{c}" for c in crossed]
 
 
+def test_copies_keep_the_order_of_their_input():
+    """Events of several types reach a shared destination in the order in which they stand in their partition."""
+    two = CONFIG + '[types.u]\ncubes = 1\n[types.u.attributes]\nx = { kind = "int" }\n'
+    config = parse(two)
+    world = World(config)
+    for type_name in ("t", "u"):
+        world.send("hilcast.subscriptions", f"b1/{type_name}/s", {"client": "ann", "filter": "TRUE"})
+    world.settle()
+    deployment = world.deployments[0]
+    junctions = {n: {b: deployment.junction(b, n) for b in config.overlay.brokers} for n in ("t", "u")}
+    cache = SimpleNamespace(config=config, tree=world.tree, hosts=frozenset(config.overlay.brokers), count=len)
+    records = [{"value": b"{}", "headers": ce(str(i), "b3", "tu"[i % 3 % 2])} for i in range(30)]
+    rows = routed(cache, Snapshot(junctions, "1.0"), records)
+    ids = [int(dict(headers)["ce_id"]) for topic, _, _, headers in rows if topic == "hilcast.deliver.ann"]
+    assert ids == list(range(30))
+
+
 def test_what_cannot_be_used_becomes_one_dead_letter_each():
     """Missing headers, null lists, other brokers and types, no JSON: each is answered once, and nothing else is."""
     cache, snapshot, counted = worker(FILTERS)
