@@ -1,35 +1,55 @@
 """A deterministic world around the real core: topics are lists, batches are steps, faults are drawn from a seed.
 
-    client.send ──> topics ──> Deployment.step (handle every key) ──> topics ... ──> quiet
-                                     └──> index ──> Deployment.route ──> deliveries, links
+    client.send ──> topics ──> SimulatedDeployment.step (handle every key) ──> topics ... ──> quiet
+                                     └──> index, part by part ──> World.publish ──> deliveries, links
 
-The drivers here do what the Spark operators do, no more: group a batch by key, call `handle`, write the outputs. A
-crash writes some outputs of a batch and forgets its state, as a killed job would; the batch is then replayed.
+The drivers here do what the job and its two queries do, no more: plan a batch, group it by key, call `handle`, write
+index and outputs. What real ones do in no order, these do in an order drawn from a seed: keys of a batch, parts of the
+index, records of different producers and topics.
+
+    crash          dies anywhere inside a batch: parts of the index and a beginning of each producer's records of each
+                   topic are written, the states are not; the next step is the same batch again
+    begin          the checkpoint is lost, or the configuration changes: a new generation from the registry; may be cut
+                   off in the middle, others may go on meanwhile, the inboxes may be known only up to some batches ago
+    lose_index     Redis forgot parts of the index: routing waits until they are written again
+
+`watch` is told of every part of an index that comes into force, so that a judge can look between any two writes.
 """
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from state.broker.context import Context
 from state.broker.core import handle
 from state.broker.home import Fact, decode_fact
 from state.broker.index import CompiledPart, Junction, load_part
 from state.broker.keys import UNROUTABLE, Key, home_key, index_keys
-from state.broker.protocol import encode, seeds
+from state.broker.protocol import Republish, encode, seeds
 from state.broker.rebuild import rebuild
 from state.broker.routing import Tree, route
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Output, Record, split_key
-from state.space.decode import decode
+from state.space.decode import RankBatch, decode
 from state.space.grid import Grid
+
+PRODUCERS = 2
+"""Tasks of a batch, each with a producer of its own: what two of them write stands in any order."""
+VERSIONS_KEPT = 4
+"""Versions of a part that a route task may still hold while another part is newer."""
+COMMITS_KEPT = 3
+"""Batches that the last committed offsets may lie behind."""
+
+Holds = Callable[[Mapping[str, object]], bool]
+Rows = NDArray[np.int64]
 
 
 @dataclass
@@ -49,6 +69,28 @@ class Log:
     def end(self, topic: str) -> int:
         return len(self.topics[topic])
 
+    def lose(self, topic: str, offset: int) -> None:
+        """Let a record be gone; its offset stays."""
+        lost = self.topics[topic][offset]
+        self.topics[topic][offset] = replace(lost, key=None, value=None, headers=())
+
+    def compact(self, topic: str) -> None:
+        """Keep the last record of each key, and no key whose last record is null."""
+        last = {record.key: record for record in self.topics[topic]}
+        self.topics[topic] = [record for record in last.values() if record.value is not None]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One publication."""
+
+    id: str
+    type: str
+    broker: str
+    value: bytes
+    source: str = ""
+    """The publisher."""
+
 
 @dataclass(frozen=True)
 class Delivery:
@@ -58,6 +100,25 @@ class Delivery:
     destination: str
     event: str
     subscriptions: tuple[str, ...]
+
+
+@dataclass
+class Outcome:
+    """What became of one publication."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    links: list[tuple[str, str]] = field(default_factory=list)
+    refused: bool = False
+    """No advertisement of its publisher holds for it."""
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """An event that stands at a broker; `origin` is the neighbour it came from."""
+
+    row: int
+    broker: str
+    origin: str | None
 
 
 class SimulatedDeployment:
@@ -70,137 +131,288 @@ class SimulatedDeployment:
         self.batch = 0
         self.states: dict[str, bytes] = {}
         self.positions: dict[str, int] = {}
+        self.planned: dict[str, int] | None = None
+        """Where the batch that crashed ends; it is replayed as it was."""
         self.index: dict[Key, CompiledPart] = {}
+        self.versions: dict[Key, deque[CompiledPart]] = {}
+        """The last versions of each part in this generation, newest last."""
+        self._commits: deque[dict[str, int]] = deque(maxlen=COMMITS_KEPT)
+        self._seeded_to = 0
         self._junctions: dict[tuple[str, str], Junction] = {}
+        self._filters: dict[str, dict[str, Holds]] = {}
         self.begin()
+
+    @property
+    def name(self) -> str:
+        return self.config.deployment.name
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return self.config.deployment.hosts
 
     @property
     def inputs(self) -> tuple[str, ...]:
         topics = self.config.topics
         return (topics.advertisements, topics.subscriptions, topics.control)
 
-    def begin(self) -> None:
-        """Begin a generation from the registry, as after a lost checkpoint or a changed configuration."""
+    # ── generations ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(
+        self,
+        config: Config | None = None,
+        rng: random.Random | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begin a generation from the registry, as after a lost checkpoint or a changed configuration.
+
+        With `rng` the inboxes are read again from some batches ago, and the first attempt may die half way.
+        """
+        if config is not None:
+            self.config = replace(config, deployment=replace(config.deployment, name=self.name, hosts=self.hosts))
+            self._filters = {}
+        if rng is not None and self._commits:
+            self.positions = dict(rng.choice(self._commits))
+        if rng is not None and rng.random() < 0.3:
+            self._install(meanwhile, lambda outputs: outputs[: rng.randint(0, len(outputs))])
+        self._install(meanwhile, lambda outputs: outputs)
+
+    def _install(self, meanwhile: Callable[[], None], written: Callable[[list[Output]], list[Output]]) -> None:
+        """Read the registry, then note the end of the control topic, then rebuild; others may go on in between."""
         log, topics = self.world.log, self.config.topics
         self.generation += 1
-        self.batch = 0
+        facts = self.world.facts()
+        meanwhile()
         self.positions = {
             topics.advertisements: self.positions.get(topics.advertisements, 0),
             topics.subscriptions: self.positions.get(topics.subscriptions, 0),
             topics.control: log.end(topics.control),
         }
-        context = Context(self.config, self.generation, 0)
-        rebuilt = rebuild(self.world.facts(), context)
-        self.states = {}
-        for key, blob in rebuilt.states.items():
-            for seed in seeds(self.generation, blob):
-                log.append(Output(topics.control, key.encode(), encode(seed)))
-        for output in rebuilt.outputs:
+        meanwhile()
+        rebuilt = rebuild(facts, self._context(0))
+        outputs = [
+            Output(topics.control, key.encode(), encode(seed))
+            for key, blob in rebuilt.states.items()
+            for seed in seeds(self.generation, blob)
+        ]
+        for output in written(outputs + rebuilt.outputs):
             log.append(output)
-        self.index = {Key.parse(key): load_part(blob) for key, blob in rebuilt.indexes.items()}
-        self._junctions = {}
+        self.batch, self.states, self.planned = 0, {}, None
+        self._seeded_to = log.end(topics.control)
+        self._commits.clear()
+        self._commits.append(self.positions)
+        self.index, self.versions, self._junctions = {}, {}, {}
+        for text, blob in rebuilt.indexes.items():
+            self._put_in_force(Key.parse(text), load_part(blob))
+        self.world.watch(self, None)
+
+    def _context(self, batch: int) -> Context:
+        context = Context(self.config, self.generation, batch)
+        context.__dict__["grids"] = self.world.grids(self.config)
+        return context
+
+    def restart(self) -> None:
+        """Stop and start again on the same checkpoint: only what is in memory is gone."""
+        self._junctions, self._filters = {}, {}
+
+    # ── the control query ───────────────────────────────────────────────────────────────────────────────────────
 
     def behind(self) -> bool:
         return any(self.positions[topic] < self.world.log.end(topic) for topic in self.inputs)
 
-    def step(self, rng: random.Random | None = None, crash: bool = False) -> None:
-        """Handle one batch: everything up to the end, or with `rng` up to a random place of the inboxes."""
-        ends = {topic: self.world.log.end(topic) for topic in self.inputs}
+    def step(self, rng: random.Random | None = None, crash: bool = False, whole: bool = False) -> None:
+        """Handle one batch: everything up to the end, or with `rng` up to any place (unless `whole`), in any order."""
+        assert not crash or rng is not None
+        ends = self.planned = self.planned or self._plan(None if whole else rng)
+        groups = self._groups(ends)
+        keys = sorted(groups)
         if rng is not None:
-            for topic in self.inputs[:2]:
-                ends[topic] = rng.randint(self.positions[topic], ends[topic])
+            rng.shuffle(keys)
+        if crash:
+            assert rng is not None
+            keys = keys[: rng.randint(0, len(keys))]
+        context = self._context(self.batch)
+        states: dict[str, bytes] = {}
+        outputs: list[list[Output]] = [[] for _ in range(PRODUCERS)]
+        for number, key in enumerate(keys):
+            result = handle(key, self.states.get(key), groups[key], context)
+            if result.state is not None:
+                states[key] = result.state
+            outputs[number % PRODUCERS if rng is not None else 0] += result.outputs
+            if result.index is not None:
+                self._put_in_force(Key.parse(key), load_part(result.index))
+                self.world.watch(self, Key.parse(key))
+        self._write(outputs, rng, crash)
+        if crash:
+            return
+        self.states |= states
+        self.positions, self.planned = ends, None
+        self._commits.append(ends)
+        self.batch += 1
+
+    def _plan(self, rng: random.Random | None) -> dict[str, int]:
+        ends = {topic: self.world.log.end(topic) for topic in self.inputs}
+        if rng is None:
+            return ends
+        ends = {topic: rng.randint(self.positions[topic], end) for topic, end in ends.items()}
+        # the control query starts after the seeds of its generation were written, so its first batch has them all
+        ends[self.config.topics.control] = max(ends[self.config.topics.control], self._seeded_to)
+        return ends
+
+    def _groups(self, ends: Mapping[str, int]) -> dict[str, list[Record]]:
         groups: dict[str, list[Record]] = defaultdict(list)
         for topic in self.inputs:
             for record in self.world.log.topics[topic][self.positions[topic] : ends[topic]]:
                 key = self._owner(record)
                 if key is not None:
                     groups[key].append(record)
-        context = Context(self.config, self.generation, self.batch)
-        context.__dict__["grids"] = self.world.grids(self.config)
-        states, outputs, index = {}, [], {}
-        for key in sorted(groups):
-            result = handle(key, self.states.get(key), groups[key], context)
-            states[key] = result.state
-            outputs += result.outputs
-            if result.index is not None:
-                index[Key.parse(key)] = load_part(result.index)
-        if crash:
-            assert rng is not None
-            for output in outputs[: rng.randint(0, len(outputs))]:
+        return groups
+
+    def _write(self, outputs: list[list[Output]], rng: random.Random | None, crash: bool) -> None:
+        """Write what each producer has: each topic in order, topics and producers in any."""
+        if rng is None:
+            for output in outputs[0]:
                 self.world.log.append(output)
             return
-        for output in outputs:
-            self.world.log.append(output)
-        self.states |= {key: blob for key, blob in states.items() if blob is not None}
-        self.positions = ends
-        self.batch += 1
-        self.index |= index
-        for changed in index:
-            self._junctions.pop((changed.broker, changed.type), None)
+        streams: dict[tuple[int, str], deque[Output]] = defaultdict(deque)
+        for producer, some in enumerate(outputs):
+            for output in some:
+                streams[producer, output.topic].append(output)
+        left = {name: rng.randint(0, len(some)) if crash else len(some) for name, some in streams.items()}
+        waiting = [name for name, n in left.items() if n]
+        while waiting:
+            name = rng.choice(waiting)
+            self.world.log.append(streams[name].popleft())
+            left[name] -= 1
+            if not left[name]:
+                waiting.remove(name)
 
     def _owner(self, record: Record) -> str | None:
         """Which key answers a record, if it is one of ours: what the control query's SQL computes."""
-        hosts = self.config.deployment.hosts
         if record.topic == self.config.topics.control:
             key = (record.key or b"").decode()
-            return key if key.split("/")[0] in hosts else None
+            broker, _, rest = key.partition("/")
+            return key if broker in self.hosts and rest.split("/")[0] in self.config.types else None
         try:
             broker, type_name, id = split_key(record.key)
         except HilcastError:
             broker = ""
-        if broker in hosts:
+        if broker in self.hosts:
             known = type_name in self.config.types
             return str(home_key(broker, type_name, id, self.config)) if known else UNROUTABLE
-        first = self.config.overlay.brokers[0] in hosts
+        first = self.config.overlay.brokers[0] in self.hosts
         return UNROUTABLE if first and broker not in self.config.overlay.brokers else None
 
-    def junction(self, broker: str, type_name: str) -> Junction:
+    # ── the index ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _put_in_force(self, key: Key, part: CompiledPart) -> None:
+        self.index[key] = part
+        self.versions.setdefault(key, deque(maxlen=VERSIONS_KEPT)).append(part)
+        self._junctions.pop((key.broker, key.type), None)
+
+    def lose_index(self, rng: random.Random) -> None:
+        """Let Redis forget some parts or all, and have them written again."""
+        share = rng.choice((0.2, 1.0))
+        for key in [key for key in self.index if rng.random() < share]:
+            del self.index[key]
+            self._junctions.pop((key.broker, key.type), None)
+        self.ask_for_index()
+
+    def ask_for_index(self) -> None:
+        """Ask for every part that is missing."""
+        for key in self.missing():
+            self.world.log.append(Output(self.config.topics.control, str(key).encode(), encode(Republish())))
+
+    def missing(self) -> list[Key]:
+        """Parts that routing waits for."""
+        return [key for key in index_keys(self.config, self.hosts) if key not in self.index]
+
+    def junctions(self, type_name: str, rng: random.Random | None = None) -> dict[str, Junction]:
+        """The hosted brokers, ready to route; with `rng` each part is one of its last versions."""
+        if rng is None:
+            return {broker: self._junction(broker, type_name) for broker in self.hosts}
+        return {
+            broker: self._join(type_name, [rng.choice(self.versions[key]) for key in self._parts(broker, type_name)])
+            for broker in self.hosts
+        }
+
+    def _junction(self, broker: str, type_name: str) -> Junction:
         if (broker, type_name) not in self._junctions:
-            parts = [self.index[k] for k in index_keys(self.config, (broker,)) if k.type == type_name]
-            grid = self.world.grids(self.config)[type_name]
-            self._junctions[broker, type_name] = Junction.join(self.config.types[type_name], grid, parts)
+            parts = [self.index[key] for key in self._parts(broker, type_name)]
+            self._junctions[broker, type_name] = self._join(type_name, parts)
         return self._junctions[broker, type_name]
 
-    def route(self, event: Event, broker: str, origin: str | None) -> tuple[list[Delivery], list[tuple[str, str]]]:
-        """Route one event that stands at `broker`: deliveries, and links crossed."""
-        event_type = self.config.types[event.type]
-        batch = decode(event_type, [event.value])
-        assert batch.valid[0]
-        hosts = frozenset(self.config.deployment.hosts)
-        junctions = {b: self.junction(b, event.type) for b in hosts}
-        routed = route(self.world.tree, hosts, junctions, batch, {(broker, origin): np.array([0])})
-        united: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for at, (_, owners) in routed.matches.items():
-            for owner in owners:
-                junction = junctions[at]
-                united[junction.clients[owner], junction.destinations[owner]].add(junction.ids[owner])
-        deliveries = [Delivery(c, d, event.id, tuple(sorted(ids))) for (c, d), ids in sorted(united.items())]
-        return deliveries, list(routed.links)
+    def _join(self, type_name: str, parts: list[CompiledPart]) -> Junction:
+        grid = self.world.grids(self.config)[type_name]
+        filters = self._filters.setdefault(type_name, {})
+        return Junction.join(self.config.types[type_name], grid, parts, filters)
 
+    def _parts(self, broker: str, type_name: str) -> list[Key]:
+        return [key for key in index_keys(self.config, (broker,)) if key.type == type_name]
 
-@dataclass(frozen=True)
-class Event:
-    """One publication."""
+    # ── the route query ─────────────────────────────────────────────────────────────────────────────────────────
 
-    id: str
-    type: str
-    broker: str
-    value: bytes
+    def route(
+        self,
+        type_name: str,
+        events: Sequence[Event],
+        arrivals: Sequence[_Arrival],
+        outcomes: list[Outcome],
+        rng: random.Random | None = None,
+    ) -> list[_Arrival]:
+        """Route events that stand at brokers of ours; return those that left for other deployments' brokers."""
+        batch = decode(self.config.types[type_name], [events[a.row].value for a in arrivals])
+        assert batch.valid.all()
+        junctions = self.junctions(type_name, rng)
+        entered: dict[tuple[str, str | None], list[int]] = defaultdict(list)
+        for i, arrival in enumerate(arrivals):
+            if arrival.origin is not None or self._conforms(events[arrival.row], i, batch, junctions):
+                entered[arrival.broker, arrival.origin].append(i)
+            else:
+                outcomes[arrival.row].refused = True
+        hosts = frozenset(self.hosts)
+        rows = {place: np.array(some, np.int64) for place, some in entered.items()}
+        routed = route(self.world.tree, hosts, junctions, batch, rows)
+        united: dict[tuple[int, str, str], set[str]] = defaultdict(set)
+        for broker, (found, owners) in routed.matches.items():
+            junction = junctions[broker]
+            for i, owner in zip(found.tolist(), owners.tolist(), strict=True):
+                united[i, junction.clients[owner], junction.destinations[owner]].add(junction.ids[owner])
+        for (i, client, destination), ids in sorted(united.items()):
+            row = arrivals[i].row
+            outcomes[row].deliveries.append(Delivery(client, destination, events[row].id, tuple(sorted(ids))))
+        left = []
+        for (origin, target), crossing in routed.links.items():
+            for i in crossing.tolist():
+                outcomes[arrivals[i].row].links.append((origin, target))
+                if target not in hosts:
+                    left.append(_Arrival(arrivals[i].row, target, origin))
+        return left
+
+    def _conforms(self, event: Event, row: int, batch: RankBatch, junctions: Mapping[str, Junction]) -> bool:
+        if not self.config.types[event.type].advertisements:
+            return True
+        checks = junctions[event.broker].advertisements.get(event.source, [])
+        return any(check(batch.event(row)) for check in checks)
 
 
 class World:
     """One overlay, its topics, and the deployments that host it."""
 
-    def __init__(self, config: Config, hosting: list[tuple[str, ...]] | None = None) -> None:
+    def __init__(self, config: Config, hosting: Sequence[tuple[str, ...]] | None = None) -> None:
         self.log = Log()
         self.config = config
         self.tree = Tree.of(config.overlay)
+        self.watch: Callable[[SimulatedDeployment, Key | None], None] = lambda deployment, key: None
+        """Told of each part that comes into force, and with None of a new generation."""
         self._grids: dict[str, dict[str, Grid]] = {}
-        hosting = hosting or [config.overlay.brokers]
-        self.deployments = []
-        for i, hosts in enumerate(hosting):
+        self.deployments: list[SimulatedDeployment] = []
+        for i, hosts in enumerate(hosting or [config.overlay.brokers]):
             deployment = replace(config.deployment, name=f"d{i}", hosts=hosts)
             self.deployments.append(SimulatedDeployment(self, replace(config, deployment=deployment)))
+
+    def host(self, broker: str) -> SimulatedDeployment:
+        """The deployment that hosts a broker."""
+        return next(d for d in self.deployments if broker in d.hosts)
 
     def grids(self, config: Config) -> dict[str, Grid]:
         """Grids of a configuration, built once."""
@@ -210,7 +422,7 @@ class World:
         return self._grids[fingerprint]
 
     def facts(self) -> list[tuple[str, str, str, str, Fact]]:
-        """The registry after compaction: the last record of each key."""
+        """What the registry says: the last record of each key."""
         last: dict[bytes, bytes | None] = {}
         for record in self.log.topics[self.config.topics.registry]:
             last[record.key or b""] = record.value
@@ -228,26 +440,31 @@ class World:
             Output(topic, key.encode(), None if value is None else msgspec.json.encode(value), headers)
         )
 
-    def settle(self, limit: int = 1000) -> int:
-        """Step every deployment until nothing is left to read; return how many steps it took."""
-        for steps in range(limit):
+    def settle(self, limit: int = 1000, rng: random.Random | None = None) -> int:
+        """Step every deployment until nothing is left to read; return how many rounds it took."""
+        for rounds in range(limit):
             late = [d for d in self.deployments if d.behind()]
             if not late:
-                return steps
+                return rounds
             for deployment in late:
-                deployment.step()
+                deployment.step(rng, whole=True)
         raise AssertionError("the world does not come to rest")
 
     def publish(self, event: Event) -> tuple[list[Delivery], list[tuple[str, str]]]:
         """Route one event through every deployment it reaches; deliveries of all, links crossed."""
-        waiting: list[tuple[str, str | None]] = [(event.broker, None)]
-        deliveries: list[Delivery] = []
-        crossed: list[tuple[str, str]] = []
-        for broker, origin in waiting:
-            host = next(d for d in self.deployments if broker in d.config.deployment.hosts)
-            found, links = host.route(event, broker, origin)
-            deliveries += found
-            crossed += links
-            hosts = host.config.deployment.hosts
-            waiting += [(target, source) for source, target in links if target not in hosts]
-        return deliveries, crossed
+        outcome = self.publish_all([event])[0]
+        return outcome.deliveries, outcome.links
+
+    def publish_all(self, events: Sequence[Event], rng: random.Random | None = None) -> list[Outcome]:
+        """Route events, a batch per deployment and type, until none is on its way."""
+        outcomes = [Outcome() for _ in events]
+        waiting = [_Arrival(row, event.broker, None) for row, event in enumerate(events)]
+        while waiting:
+            batches: dict[tuple[str, str], list[_Arrival]] = defaultdict(list)
+            for arrival in waiting:
+                batches[self.host(arrival.broker).name, events[arrival.row].type].append(arrival)
+            waiting = []
+            for (name, type_name), arrivals in sorted(batches.items()):
+                host = next(d for d in self.deployments if d.name == name)
+                waiting += host.route(type_name, events, arrivals, outcomes, rng)
+        return outcomes
