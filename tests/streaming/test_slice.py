@@ -38,7 +38,7 @@ def worker(filters):
         world.send("hilcast.subscriptions", f"{broker}/t/{id}", {"client": client, "filter": text})
     world.settle()
     deployment = world.deployments[0]
-    junctions = {b: deployment.junction(b, "t") for b in config.overlay.brokers}
+    junctions = deployment.junctions("t")
     counted = []
     cache = SimpleNamespace(
         config=config, tree=world.tree, hosts=frozenset(config.overlay.brokers), count=lambda f: counted.append(dict(f))
@@ -135,7 +135,7 @@ def test_copies_keep_the_order_of_their_input():
         world.send("hilcast.subscriptions", f"b1/{type_name}/s", {"client": "ann", "filter": "TRUE"})
     world.settle()
     deployment = world.deployments[0]
-    junctions = {n: {b: deployment.junction(b, n) for b in config.overlay.brokers} for n in ("t", "u")}
+    junctions = {name: deployment.junctions(name) for name in ("t", "u")}
     cache = SimpleNamespace(config=config, tree=world.tree, hosts=frozenset(config.overlay.brokers), count=len)
     records = [{"value": b"{}", "headers": ce(str(i), "b3", "tu"[i % 3 % 2])} for i in range(30)]
     rows = routed(cache, Snapshot(junctions, "1.0"), records)
