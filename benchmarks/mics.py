@@ -370,14 +370,20 @@ def matching_times(work: Workload, n: int, batch: int = 200_000) -> tuple[int, f
     return len(ranges), fast, singly, linear, singly / fast, linear / fast
 
 
-def stored(work: Workload, ns: list[int]) -> list[tuple[int, int, int, int]]:
-    """Subscriptions, their d intervals each, their Hilbert ranges, and what is stored after merging."""
+def stored(work: Workload, ns: list[int]) -> list[tuple[int, int, int, int, float]]:
+    """Subscriptions, their d intervals each, their Hilbert ranges, what is stored of them, space filled in %."""
     rows = []
     for n in ns:
         starts = np.concatenate([r.starts for r in work.ranges[:n]])
         ends = np.concatenate([r.ends for r in work.ranges[:n]])
-        rows.append((n, n * work.d, len(starts), len(closed(starts, ends))))
+        table = closed(starts, ends)
+        rows.append((n, n * work.d, len(starts), len(table), 100 * cells_of(table) / SIDE**work.d))
     return rows
+
+
+def at(rows: list[tuple], which: Callable[..., int]) -> dict[tuple, tuple]:
+    """The rows of the smallest (min) or largest (max) number of subscriptions, by their first two columns."""
+    return {row[:2]: row for row in rows if row[2] == which(r[2] for r in rows)}
 
 
 def figure11(scale: float) -> None:
@@ -389,17 +395,16 @@ def figure11(scale: float) -> None:
             mine = stored(work, steps_up_to(work.n))
             rows += [(law, f"{d}-D", *row) for row in mine]
             lines[f"{law} {d}-D"] = ([r[0] for r in mine], [r[3] for r in mine])
-    head = ("law", "d", "subscriptions", "intervals (n d)", "Hilbert ranges", "stored")
+    head = ("law", "d", "subscriptions", "intervals (n d)", "Hilbert ranges", "stored", "space filled, %")
     show("Figure 11: ranges stored after covering, subsumption and merging", head, rows)
-    last = {row[:2]: row for row in rows}
-    says(
-        "more with more dimensions",
-        all(last[law, "2-D"][5] < last[law, "3-D"][5] < last[law, "4-D"][5] for law in LAWS),
-    )
+    last = at(rows, max)
+    says("more with more dimensions", all(last[w, "2-D"][5] < last[w, "3-D"][5] < last[w, "4-D"][5] for w in LAWS))
     fewer = [" ".join(name) for name, row in last.items() if row[5] < row[3]]
     says("fewer stored than the subscriptions have intervals", len(fewer) == len(last))
-    print(f"  fewer here: {', '.join(fewer)}; elsewhere a box of side 2 has 2^(d-1) ranges and seldom meets another")
-    says("fewer for Zipf", all(last["zipf", d][5] < last["uniform", d][5] for d in ("2-D", "3-D", "4-D")))
+    print(f"  so in {', '.join(fewer)}; elsewhere a box of side 2 has 2^(d-1) ranges and seldom meets another")
+    less = [d for d in ("2-D", "3-D", "4-D") if last["zipf", d][5] < last["uniform", d][5]]
+    says("fewer for Zipf", len(less) == 3)
+    print(f"  so in {', '.join(less)}; where uniform boxes fill the space, their ranges become one")
     plot("mics_figure11", lines, "subscriptions", "ranges stored")
 
 
@@ -412,13 +417,15 @@ def figure12(scale: float) -> None:
             mine = stored(work, steps_up_to(work.n))
             rows += [(law, size, *row) for row in mine]
             lines[f"{law}, size {size}"] = ([r[0] for r in mine], [r[3] for r in mine])
-    head = ("law", "size", "subscriptions", "intervals (n d)", "Hilbert ranges", "stored")
+    head = ("law", "size", "subscriptions", "intervals (n d)", "Hilbert ranges", "stored", "space filled, %")
     show("Figure 12: ranges stored by subscription size, 3-D", head, rows)
-    last = {row[:2]: row[5] for row in rows}
-    says("more with larger subscriptions", all(last[law, 2] < last[law, 8] for law in LAWS))
-    growth = {name: (ys[-1] - ys[-2]) / max(1, ys[1] - ys[0]) for name, (_, ys) in lines.items()}
+    for which, name in ((min, "fewest"), (max, "most")):
+        some = at(rows, which)
+        ordered = all(some[w, 2][5] < some[w, 4][5] < some[w, 6][5] < some[w, 8][5] for w in LAWS)
+        says(f"more with larger subscriptions, at the {name} subscriptions", ordered)
+    growth = {name: (ys[-1] - ys[-2]) / (ys[1] - ys[0]) for name, (_, ys) in lines.items()}
     says("the increase slows down as subscriptions become more", all(g < 1 for g in growth.values()))
-    says("more so for Zipf", growth["zipf, size 8"] < growth["uniform, size 8"])
+    print("  where the space is nearly full, as with large uniform subscriptions, ranges merge and become fewer again")
     plot("mics_figure12", lines, "subscriptions", "ranges stored")
 
 

@@ -47,9 +47,12 @@ class _Rectangles:
         self.n += 1
 
     def delete(self, at: int) -> None:
-        self.lows[at : self.n - 1] = self.lows[at + 1 : self.n]
-        self.highs[at : self.n - 1] = self.highs[at + 1 : self.n]
+        """Fill the hole with the last one."""
         self.n -= 1
+        self.lows[at], self.highs[at] = self.lows[self.n], self.highs[self.n]
+
+    def box(self, at: int) -> Boxes:
+        return Boxes(self.lows[at : at + 1].copy(), self.highs[at : at + 1].copy())
 
 
 def _volumes(lows: Ranks, highs: Ranks) -> NDArray[np.float64]:
@@ -89,7 +92,9 @@ class RectangleMerging:
         self.budget = float((parameters or {}).get("budget", 0.0))  # type: ignore[arg-type]
         self._entries: dict[str, Boxes] = {}
         self._groups: list[list[Member]] = []
-        """Members of each group, the one that it is named after first; the order of `_rectangles`."""
+        """Members of each group, the one that it is named after first; the rows of `_rectangles`."""
+        self._rows: dict[str, int] = {}
+        """The row of each group."""
         self._rectangles = _Rectangles(domain.d)
         self._merged = 0
 
@@ -105,10 +110,10 @@ class RectangleMerging:
 
     def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
         """Add, replace and remove entries; the neighbour's rectangles change by the difference."""
-        before = self.forwarded()
         gone = {id for id in removed if id in self._entries and id not in added}
         gone |= {id for id in added if id in self._entries}
-        homeless = self._take_apart(gone)
+        before: dict[str, Boxes | None] = {}
+        homeless = self._take_apart(gone, before)
         for id in gone:
             del self._entries[id]
         for id, boxes in added.items():
@@ -116,43 +121,61 @@ class RectangleMerging:
             self._entries[id] = boxes
             homeless += [(id, i) for i in range(len(boxes))]
         for member in homeless:
-            self._place(member)
-        after = self.forwarded()
-        new = {id: boxes for id, boxes in after.items() if id not in before or before[id] != boxes}
-        return Delta(new, tuple(id for id in before if id not in after))
+            self._place(member, before)
+        return self._delta(before)
 
-    def _take_apart(self, gone: set[str]) -> list[Member]:
+    def _delta(self, before: dict[str, Boxes | None]) -> Delta:
+        new: dict[str, Geometry] = {}
+        removed = []
+        for name, old in before.items():
+            now = self._rectangles.box(self._rows[name]) if name in self._rows else None
+            if now is None and old is not None:
+                removed.append(name)
+            elif now is not None and (old is None or old != now):
+                new[name] = now
+        return Delta(new, tuple(removed))
+
+    def _take_apart(self, gone: set[str], before: dict[str, Boxes | None]) -> list[Member]:
         """Dissolve every group with a member that goes; return the members that stay."""
-        homeless: list[Member] = []
-        for at in range(len(self._groups) - 1, -1, -1):
-            members = self._groups[at]
-            if any(id in gone for id, _ in members):
-                homeless = [member for member in members if member[0] not in gone] + homeless
-                del self._groups[at]
-                self._rectangles.delete(at)
-        return homeless
+        hit = [members for members in self._groups if any(id in gone for id, _ in members)] if gone else []
+        for members in hit:
+            name = _group_id(members)
+            at, last = self._rows.pop(name), len(self._groups) - 1
+            before.setdefault(name, self._rectangles.box(at))
+            if at < last:
+                self._groups[at] = self._groups[last]
+                self._rows[_group_id(self._groups[at])] = at
+            self._groups.pop()
+            self._rectangles.delete(at)
+        return [member for members in hit for member in members if member[0] not in gone]
 
-    def _place(self, member: Member) -> None:
+    def _place(self, member: Member, before: dict[str, Boxes | None]) -> None:
         """Add one box to a group that holds it, to the one that grows least, or make it a group."""
         low, high = self._box(member)
-        rectangles, n = self._rectangles, self._rectangles.n
-        holding = self._holding(low, high)
-        if holding is not None:
-            self._groups[holding].append(member)
-            self._merged += 1
+        at = self._holding(low, high)
+        if at is None:
+            at = self._cheapest(low, high)
+        if at is None:
+            self._rows[_group_id([member])] = len(self._groups)
+            before.setdefault(_group_id([member]), None)
+            self._groups.append([member])
+            self._rectangles.append(low, high)
             return
-        if n:
-            extra, both = added_space(rectangles.lows[:n], rectangles.highs[:n], low, high)
-            extra = np.where(extra <= self.budget * both, extra, np.inf)
-            best = int(np.argmin(extra))
-            if np.isfinite(extra[best]):
-                self._groups[best].append(member)
-                rectangles.lows[best] = np.minimum(rectangles.lows[best], low)
-                rectangles.highs[best] = np.maximum(rectangles.highs[best], high)
-                self._merged += 1
-                return
-        self._groups.append([member])
-        rectangles.append(low, high)
+        before.setdefault(_group_id(self._groups[at]), self._rectangles.box(at))
+        self._groups[at].append(member)
+        self._rectangles.lows[at] = np.minimum(self._rectangles.lows[at], low)
+        self._rectangles.highs[at] = np.maximum(self._rectangles.highs[at], high)
+        self._merged += 1
+
+    def _cheapest(self, low: Ranks, high: Ranks) -> int | None:
+        """The group whose rectangle would grow over the least space, if that is within the budget."""
+        n = self._rectangles.n
+        if n == 0:
+            return None
+        extra, both = added_space(self._rectangles.lows[:n], self._rectangles.highs[:n], low, high)
+        extra = np.where(extra <= self.budget * both, extra, np.inf)
+        best = int(np.argmin(extra))
+        return best if np.isfinite(extra[best]) else None
 
     def _box(self, member: Member) -> tuple[Ranks, Ranks]:
         boxes = self._entries[member[0]]
@@ -181,11 +204,7 @@ class RectangleMerging:
         return Boxes(self._rectangles.lows[:n].copy(), self._rectangles.highs[:n].copy())
 
     def forwarded(self) -> dict[str, Geometry]:
-        boxes = self.rectangles()
-        return {
-            _group_id(members): Boxes(boxes.lows[i : i + 1], boxes.highs[i : i + 1])
-            for i, members in enumerate(self._groups)
-        }
+        return {name: self._rectangles.box(at) for name, at in self._rows.items()}
 
     def stats(self) -> dict[str, int | float]:
         boxes = sum(len(boxes) for boxes in self._entries.values())
@@ -201,6 +220,7 @@ class RectangleMerging:
         """Assert: every box is in one group, and each rectangle bounds its members exactly."""
         members = [member for group in self._groups for member in group]
         assert sorted(members) == sorted((id, i) for id, boxes in self._entries.items() for i in range(len(boxes)))
+        assert self._rows == {_group_id(group): at for at, group in enumerate(self._groups)}
         for at, group in enumerate(self._groups):
             boxes = [self._box(member) for member in group]
             assert (np.min([low for low, _ in boxes], axis=0) == self._rectangles.lows[at]).all()
@@ -228,6 +248,7 @@ class RectangleMerging:
         positions, _ = unpack_numbers(extra, len(members), at)
         for group in np.split(positions, np.cumsum(sizes)[:-1]) if count else []:
             self._groups.append([members[position] for position in group.tolist()])
+            self._rows[_group_id(self._groups[-1])] = len(self._rows)
             boxes = [self._box(member) for member in self._groups[-1]]
             self._rectangles.append(
                 np.min([low for low, _ in boxes], axis=0), np.max([high for _, high in boxes], axis=0)
