@@ -62,7 +62,7 @@ def build(outgoing: Outgoing, envelopes: Envelopes) -> pa.RecordBatch | None:
         return None
     rows, topics = np.concatenate(outgoing.rows), np.concatenate(outgoing.topics)
     names = np.array(outgoing.names, dtype=object)
-    rank = np.argsort(np.argsort(names, kind="stable"), kind="stable")
+    rank = np.unique(names.astype(str), return_inverse=True)[1]
     order = np.lexsort((rows, rank[topics]))
     rows, topics = rows[order], topics[order]
     table = envelopes.table
