@@ -1,0 +1,211 @@
+"""Hybrid: exact, whatever the budget; and which step decided."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.errors import ConfigError, HilcastError
+from state.reductions.hybrid import COVERED, EXHAUSTED, UNCOVERED, Hybrid, covers, subtract
+from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
+
+DOMAIN = Boxes.of([([0, 0], [4, 4])])
+SPACE = BoxSpace((0, 0), (4, 4))
+CUBE = BoxSpace((-1, 0, 5), (1, 2, 7), boxes_max=2)
+CUBE_DOMAIN = Boxes.of([([-1, 0, 5], [1, 2, 7])])
+TIGHT = {"budget": 2, "trials_max": 3}
+BARE = {"budget": 1, "trials_max": 0}
+
+CONTRACT = Contract(
+    make=lambda: Hybrid(DOMAIN), decode=lambda blob: Hybrid.decode(blob, DOMAIN), space=SPACE, complete=True
+)
+IN_3D = Contract(
+    make=lambda: Hybrid(CUBE_DOMAIN),
+    decode=lambda blob: Hybrid.decode(blob, CUBE_DOMAIN),
+    space=CUBE,
+    complete=True,
+    examples=25,
+)
+OVER_BUDGET = Contract(
+    make=lambda: Hybrid(DOMAIN, TIGHT), decode=lambda blob: Hybrid.decode(blob, DOMAIN, TIGHT), space=SPACE, examples=25
+)
+NO_TRIALS = Contract(
+    make=lambda: Hybrid(DOMAIN, BARE), decode=lambda blob: Hybrid.decode(blob, DOMAIN, BARE), space=SPACE, examples=15
+)
+
+TestHybrid = machine(CONTRACT).TestCase
+TestHybridIn3D = machine(IN_3D).TestCase
+TestHybridOverBudget = machine(OVER_BUDGET).TestCase
+TestHybridWithoutTrials = machine(NO_TRIALS).TestCase
+
+
+def test_the_same_in_any_process() -> None:
+    """Processes with other string hashes come to the same deltas and bytes."""
+    assert_same_in_any_process("tests.reductions.test_hybrid")
+
+
+# --- subtraction --------------------------------------------------------------------------------------------
+
+sides = st.tuples(st.integers(0, 4), st.integers(0, 4)).map(sorted)
+plain_boxes = st.tuples(sides, sides, sides)
+
+
+def points_of(box: tuple[list[int], ...]) -> set[tuple[int, ...]]:
+    return set(itertools.product(*(range(a, b + 1) for a, b in box)))
+
+
+@given(plain_boxes, st.lists(plain_boxes, max_size=8), st.integers(1, 400))
+@settings(max_examples=300, deadline=None)
+def test_subtraction_equals_enumeration(
+    box: tuple[list[int], ...], rows: list[tuple[list[int], ...]], budget: int
+) -> None:
+    """COVERED and UNCOVERED are what enumeration says, and the point left is uncovered; only a budget may say neither."""
+    left = points_of(box).difference(*(points_of(row) for row in rows))
+    low, high = np.array(box).T.copy()
+    ends = Boxes.of([([a for a, _ in row], [b for _, b in row]) for row in rows], d=3)
+    point = np.empty(3, np.int64)
+    answer, pieces = subtract(low, high, ends.lows, ends.highs, budget, point)
+    assert pieces <= budget
+    if answer == EXHAUSTED:
+        assert pieces == budget
+    elif left:
+        assert answer == UNCOVERED
+        assert tuple(point.tolist()) in left
+    else:
+        assert answer == COVERED
+
+
+def test_subtraction_at_the_ends_of_the_ranks() -> None:
+    """Boxes that reach the lowest and the highest rank are subtracted without wrapping round."""
+    whole = Boxes.everything(2)
+    halves = Boxes.of([([ABSENT, ABSENT], [0, PRESENT_MAX]), ([1, ABSENT], [PRESENT_MAX, PRESENT_MAX])])
+    assert covers(halves, whole.lows[0], whole.highs[0], 100)
+    holed = Boxes.of([([ABSENT, ABSENT], [0, PRESENT_MAX]), ([1, ABSENT], [PRESENT_MAX, PRESENT_MAX - 1])])
+    assert covers(holed, whole.lows[0], whole.highs[0], 100) is False
+    assert covers(halves, whole.lows[0], whole.highs[0], 1) is None
+
+
+# --- which step decided -------------------------------------------------------------------------------------
+
+
+def pinwheel() -> dict[str, Boxes]:
+    """Four boxes around a hole of one point, (5, 5) in [0, 10]^2: no fast answer sees the hole from around it."""
+    return {
+        "a": Boxes.of([([0, 0], [4, 6])]),
+        "b": Boxes.of([([0, 6], [6, 10])]),
+        "c": Boxes.of([([6, 4], [10, 10])]),
+        "d": Boxes.of([([4, 0], [10, 4])]),
+    }
+
+
+def test_the_step_that_decided_is_reported() -> None:
+    """Each step of the order is counted where it is the one that decides."""
+    h = Hybrid(Boxes.of([([0, 0], [10, 10])]))
+    h.update(pinwheel())
+    assert h.decide(Boxes.of([([1, 1], [3, 3])])).reason.startswith("one active box")
+    around = h.decide(Boxes.of([([1, 1], [9, 9])]))
+    assert not around.covered
+    assert around.witness == (5, 5)
+    h.update({"e": Boxes.of([([5, 5], [5, 5])])})
+    closed = h.decide(Boxes.of([([1, 1], [9, 9])]))
+    assert closed.covered
+    assert set(closed.by) == set("abcde")
+    h.update({"x": Boxes.of([([1, 1], [9, 9])]), "y": Boxes.of([([1, 1], [2, 2])])})
+    stats = h.stats()
+    assert stats["decided_subtraction"] >= 1
+    assert stats["decided_corollary_1"] == 1
+    assert stats["withheld"] == 2
+    decided = sum(count for name, count in stats.items() if name.startswith("decided_"))
+    assert decided == 7
+
+
+def test_beyond_the_budget_guesses_prove_and_the_rest_is_forwarded() -> None:
+    """A budget of one piece leaves the question to guesses: a witness where there is one, and never "covered"."""
+    domain = Boxes.of([([0, 0], [10, 10])])
+    h = Hybrid(domain, {"budget": 1, "trials_max": 100_000, "error": 1e-9})
+    h.update(pinwheel())
+    around = h.decide(Boxes.of([([1, 1], [9, 9])]))
+    assert around.witness == (5, 5)
+    assert around.reason.startswith("guess")
+    h.update({"e": Boxes.of([([5, 5], [5, 5])])})
+    assert h.update({"x": Boxes.of([([1, 1], [9, 9])])}).added.keys() == {"x"}
+    assert h.stats()["decided_budget"] == 1
+
+
+def test_a_retired_entry_leaves_in_the_same_step() -> None:
+    """Corollary 2: an active entry inside a new one is removed by the delta that adds the new one."""
+    h = Hybrid(Boxes.of([([0, 0], [10, 10])]))
+    h.update({"small": Boxes.of([([2, 2], [3, 3])])})
+    h.update({"within": Boxes.of([([2, 2], [2, 3])])})
+    delta = h.update({"large": Boxes.of([([0, 0], [5, 5])])})
+    assert set(delta.added) == {"large"}
+    assert delta.removed == ("small",)
+    assert h.group("small") == h.group("within") == ("large",)
+    back = h.update({}, ["large"])
+    assert set(back.added) == {"small"}
+    assert back.removed == ("large",)
+
+
+def test_only_what_was_covered_is_judged_again() -> None:
+    """Removing an entry judges again just the passive ones in whose group it was."""
+    h = Hybrid(Boxes.of([([0], [100])]))
+    h.update({"a": Boxes.of([([0], [40])]), "b": Boxes.of([([60], [100])])})
+    h.update({"in a": Boxes.of([([3], [9])]), "in b": Boxes.of([([70], [80])])})
+    before = sum(count for name, count in h.stats().items() if name.startswith("decided_"))
+    assert set(h.update({}, ["a"]).added) == {"in a"}
+    after = sum(count for name, count in h.stats().items() if name.startswith("decided_"))
+    assert after - before == 1
+    assert h.stats()["promoted"] == 1
+
+
+def test_full_ranks_and_many_entries() -> None:
+    """A thousand entries over all ranks, then all but ten removed: sound, and nothing is lost at their corners."""
+    random = Random(3)
+    h = Hybrid(Boxes.everything(3))
+
+    def side() -> list[int]:
+        return sorted(random.choice([ABSENT, PRESENT_MAX, random.randint(ABSENT, PRESENT_MAX)]) for _ in range(2))
+
+    entries = {}
+    for i in range(1000):
+        ends = [side() for _ in range(3)]
+        entries[f"e{i}"] = Boxes.of([([a for a, _ in ends], [b for _, b in ends])])
+    h.update(entries)
+    h.check()
+    assert h.stats()["withheld"] > 300
+    h.update({}, [f"e{i}" for i in range(990)])
+    h.check()
+    for i in range(990, 1000):
+        corners = np.concatenate([entries[f"e{i}"].lows, entries[f"e{i}"].highs])
+        held = np.zeros(2, bool)
+        for boxes in h.forwarded().values():
+            held |= boxes.contains(corners)  # type: ignore[union-attr]
+        assert held.all()
+
+
+# --- parameters and bytes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"budget": 0}, {"error": 0}, {"error": 1}, {"trials_max": -1}, {"budget": True}, {"cap": 3}]
+)
+def test_bad_parameters_are_refused_by_name(parameters: dict[str, object]) -> None:
+    """Each fault names the parameter; building with it raises."""
+    faults = Hybrid.check_parameters(parameters)
+    assert len(faults) == 1
+    assert repr(next(iter(parameters))) in faults[0]
+    with pytest.raises(ConfigError):
+        Hybrid(DOMAIN, parameters)
+
+
+def test_another_format_is_refused() -> None:
+    """Bytes of another format, or none, raise instead of being read."""
+    for blob in (b"", b"\x07abc"):
+        with pytest.raises(HilcastError, match="state-format"):
+            Hybrid.decode(blob, DOMAIN)

@@ -1,0 +1,135 @@
+"""Probabilistic: one-sided, its loss within the bound; at the cap it forwards."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from state.errors import ConfigError, HilcastError
+from state.reductions.probabilistic import Probabilistic
+from state.reductions.rspc import seed_of
+from state.space.boxes import Boxes
+from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
+
+DOMAIN = Boxes.of([([0, 0], [4, 4])])
+SPACE = BoxSpace((0, 0), (4, 4))
+CUBE_DOMAIN = Boxes.of([([-1, 0, 5], [1, 2, 7])])
+SURE = {"error": 1e-6}
+
+CONTRACT = Contract(
+    make=lambda: Probabilistic(DOMAIN, SURE),
+    decode=lambda blob: Probabilistic.decode(blob, DOMAIN, SURE),
+    space=SPACE,
+    guarantee="one-sided",
+)
+IN_3D = Contract(
+    make=lambda: Probabilistic(CUBE_DOMAIN, SURE),
+    decode=lambda blob: Probabilistic.decode(blob, CUBE_DOMAIN, SURE),
+    space=BoxSpace((-1, 0, 5), (1, 2, 7), boxes_max=2),
+    guarantee="one-sided",
+    examples=25,
+)
+AT_THE_CAP = Contract(
+    make=lambda: Probabilistic(DOMAIN, {"trials_max": 1}),
+    decode=lambda blob: Probabilistic.decode(blob, DOMAIN, {"trials_max": 1}),
+    space=SPACE,
+    guarantee="exact",
+    examples=25,
+)
+
+TestProbabilisticIn3D = machine(IN_3D).TestCase
+TestProbabilisticAtTheCap = machine(AT_THE_CAP).TestCase
+"""With one trial allowed, only exact answers withhold: the contract is that of an exact reduction."""
+
+
+class TestProbabilistic(machine(CONTRACT).TestCase):  # type: ignore[misc]
+    """The contract, one-sided, and no state lost: with δ = 10^-6 and about 10^4 judgements the odds are 1 in 100."""
+
+    def runTest(self) -> None:
+        super().runTest()
+        assert CONTRACT.tally.states > 100
+        assert CONTRACT.tally.states_lost == 0
+
+
+def test_the_same_in_any_process() -> None:
+    """Processes with other string hashes come to the same deltas and bytes."""
+    assert_same_in_any_process("tests.reductions.test_probabilistic")
+
+
+def pinwheel() -> dict[str, Boxes]:
+    """Four boxes around a hole of one point, (500, 500) in [0, 1000]^2."""
+    return {
+        "a": Boxes.of([([0, 0], [499, 500])]),
+        "b": Boxes.of([([0, 501], [500, 1000])]),
+        "c": Boxes.of([([501, 500], [1000, 1000])]),
+        "d": Boxes.of([([500, 0], [1000, 499])]),
+    }
+
+
+SQUARE = Boxes.of([([0, 0], [1000, 1000])])
+MIDDLE = Boxes.of([([400, 400], [600, 600])])
+
+
+def test_at_the_cap_it_forwards_and_says_what_the_cap_costs() -> None:
+    """A gap of one point in 201 x 201 asks for more trials than allowed: forwarded, and the error at the cap is told."""
+    p = Probabilistic(SQUARE, {"trials_max": 1000})
+    p.update(pinwheel())
+    assert set(p.update({"s": MIDDLE}).added) == {"s"}
+    stats = p.stats()
+    assert stats["decided_cap"] == 1
+    assert stats["cap_error_max"] == pytest.approx((1 - 1 / 201**2) ** 1000, rel=1e-6)
+    assert stats["cap_error_sum"] == stats["cap_error_max"]
+    closed = Probabilistic(SQUARE, {"trials_max": 1000})
+    closed.update(pinwheel() | {"e": Boxes.of([([500, 500], [500, 500])])})
+    assert set(closed.update({"s": MIDDLE}).added) == {"s"}, "covered in truth, but that is not shown in 1000 trials"
+
+
+def test_within_the_cap_it_withholds_and_promotes() -> None:
+    """With trials enough the covered entry is withheld by its group, and promoted when one of the group goes."""
+    p = Probabilistic(SQUARE, {"trials_max": 10**6})
+    p.update(pinwheel() | {"e": Boxes.of([([500, 500], [500, 500])])})
+    assert not p.update({"s": MIDDLE})
+    assert set(p.group("s") or ()) == set("abcde")
+    delta = p.update({}, ["e"])
+    assert set(delta.added) == {"s"}
+    assert delta.removed == ("e",)
+    assert p.stats()["promoted"] == 1
+
+
+def test_an_entry_of_several_boxes_is_covered_iff_each_is() -> None:
+    """One uncovered box of an entry forwards it whole."""
+    p = Probabilistic(SQUARE)
+    p.update({"left": Boxes.of([([0, 0], [400, 1000])]), "right": Boxes.of([([600, 0], [1000, 1000])])})
+    both = Boxes.of([([10, 10], [20, 20]), ([700, 10], [720, 20])])
+    assert p.decide(both).covered
+    assert set(p.decide(both).by) == {"left", "right"}
+    out = Boxes.of([([10, 10], [20, 20]), ([500, 10], [720, 20])])
+    decision = p.decide(out)
+    assert not decision.covered
+    assert decision.witness is not None
+    assert 500 <= decision.witness[0] < 600
+
+
+def test_draws_belong_to_the_subscription() -> None:
+    """The seed depends on the id and on both corners, and on nothing else."""
+    low, high = np.array([0, 1]), np.array([5, 6])
+    assert seed_of("a", low, high) == seed_of("a", low.copy(), high.copy())
+    others = [seed_of("b", low, high), seed_of("a", low + 1, high), seed_of("a", low, high + 1)]
+    assert len({seed_of("a", low, high), *others}) == 4
+
+
+@pytest.mark.parametrize("parameters", [{"error": 0}, {"error": 1.5}, {"error": "x"}, {"trials_max": 0}, {"k": 3}])
+def test_bad_parameters_are_refused_by_name(parameters: dict[str, object]) -> None:
+    """Each fault names the parameter; building with it raises."""
+    faults = Probabilistic.check_parameters(parameters)
+    assert len(faults) == 1
+    assert repr(next(iter(parameters))) in faults[0]
+    with pytest.raises(ConfigError):
+        Probabilistic(DOMAIN, parameters)
+
+
+def test_another_format_is_refused() -> None:
+    """Bytes of another format, or none, raise instead of being read."""
+    for blob in (b"", b"\x07abc"):
+        with pytest.raises(HilcastError, match="state-format"):
+            Probabilistic.decode(blob, DOMAIN)
