@@ -5,7 +5,7 @@
 | `none`, `covering` | `none.py`, `covering.py` | baselines |
 | `mics` | `mics.py`, on `interval_table.py` and `live_ranges.py` | [MICS09] |
 | `negative-space` | `negative_space.py`, `negative_space_approximate.py`, on `negative_tree.py` | [NEG08] |
-| `probabilistic`, `hybrid` | `probabilistic.py`, `hybrid.py`, on `group_covering.py`, `rspc.py`, `conflict_table.py` | [RSPC06] |
+| `probabilistic`, `hybrid` | `probabilistic.py`, `hybrid.py`, on `group_covering.py` and `rspc.py` | [RSPC06] |
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from state.reductions.interface import Decision, Delta, Geometry
 from state.reductions.packing import pack_entries, unpack_entries_and
 from state.space.boxes import Boxes
 
-
 Ints = NDArray[np.int64]
 
 

@@ -61,7 +61,7 @@ class Reduction(Protocol):
     """
 
     def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
-        """Apply one change as one step; an id in `added` that is live is replaced. Unknown ids in `removed` are ignored."""
+        """Apply one change as one step; an id in `added` that is live is replaced, unknown `removed` are ignored."""
         ...
 
     def decide(self, entry: Geometry) -> Decision:

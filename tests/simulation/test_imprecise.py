@@ -39,9 +39,7 @@ def test_imprecise_events_reach_whom_they_concern(reduction):
         if i % 4 == 0:
             text += " OR name LIKE '%z'"
         filters[f"c{i}"] = parse_filter(text, event_type)
-        world.send(
-            "hilcast.subscriptions", f"b{rng.randint(1, 3)}/t/s{i}", {"client": f"c{i}", "filter": text}
-        )
+        world.send("hilcast.subscriptions", f"b{rng.randint(1, 3)}/t/s{i}", {"client": f"c{i}", "filter": text})
     world.settle()
     some = 0
     for n in range(80):
