@@ -85,6 +85,13 @@ def fence_by_hand(said, brokers, times, progress, rounds):
     return now
 
 
+HOSTING = [
+    [("x", ("b1", "b2"))],
+    [("x", ("b1",)), ("y", ("b2",))],
+    [("x", ("b1", "b2")), ("y", ("b2",))],
+]
+
+
 @st.composite
 def control_worlds(draw):
     times = {}
@@ -92,7 +99,7 @@ def control_worlds(draw):
         at = sorted(draw(st.lists(st.integers(0, 30), max_size=6)))
         times[topic] = (draw(st.integers(0, 2)), at)
     progress = []
-    for deployment, hosts in draw(st.sampled_from([[("x", ("b1", "b2"))], [("x", ("b1",)), ("y", ("b2",))]])):
+    for deployment, hosts in draw(st.sampled_from(HOSTING)):
         read = {topic: first for topic, (first, _) in times.items()}
         for moment in sorted(draw(st.lists(st.integers(0, 40), max_size=6))):
             for topic, (first, at) in times.items():
@@ -387,8 +394,9 @@ def test_where_advertising_is_a_duty_it_is_judged_too():
     assert (found.missing, found.wrong, found.unanswered, found.undecided) == (1, 1, 1, 1)
     refused = replace(outside, refused="not-advertised")
     assert judge(types, [inside, refused, early], [copy(inside, "s1")], always, advertised).ok
-    elsewhere = [replace(advertised[0], broker="b2")]
-    assert judge(types, [inside], [copy(inside, "s1")], always, elsewhere).wrong == 1
+    other = Stand(10, 20, "somebody else", "", parse("price < 3", QUOTE))
+    for elsewhere in (replace(advertised[0], broker="b2"), replace(advertised[0], stands=(other,))):
+        assert judge(types, [inside], [copy(inside, "s1")], always, [elsewhere]).wrong == 1
 
 
 def test_losses_of_a_reduction_that_may_lose_are_told_apart():

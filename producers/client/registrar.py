@@ -83,7 +83,7 @@ class Request:
         return self.key.rsplit("/", 1)[1]
 
     def receipt(self, timeout_s: float = TIMEOUT_S) -> Receipt:
-        """Wait for the answer. Raises `RefusedError`, or `UnansweredError` at the timeout; then it may be asked again."""
+        """Wait for the answer. Raises `RefusedError`, or `UnansweredError` at the timeout; it may be asked again."""
         return self._registrar.answer(self, self._sending.place(), timeout_s)
 
 

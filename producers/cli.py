@@ -1,0 +1,216 @@
+"""The command `hilcast` (contract.md §1): arguments in, exit code out.
+
+0 done, 1 refused or failed with a message, 2 wrong usage. What a command does is in `producers/commands/`, imported
+when it is chosen, so that `hilcast --help` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from state.errors import HilcastError
+
+PROGRAM = "hilcast"
+DEFAULT_CONFIG = "hilcast.toml"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    chosen = parser().parse_args(arguments)
+    module, function = chosen.does.split(":")
+    try:
+        run: Callable[[argparse.Namespace], int] = getattr(
+            importlib.import_module(f"producers.commands.{module}"), function
+        )
+        code = run(chosen)
+        sys.stdout.flush()
+        return code
+    except HilcastError as error:
+        return complain(str(error))
+    except BrokenPipeError:
+        # whoever read our output has seen enough; the interpreter must not complain about it at its end either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        said = _of_the_world(error)
+        if said is None:
+            raise
+        return complain(said)
+
+
+def complain(text: str) -> int:
+    """One message on standard error; the exit code that goes with it."""
+    print(f"{PROGRAM}: {text}", file=sys.stderr)
+    return 1
+
+
+def _of_the_world(error: Exception) -> str | None:
+    """What to say of an error of Kafka's or Redis's client that nobody translated; None if it is a bug of ours."""
+    origin = type(error).__module__.split(".")[0]
+    if origin in ("confluent_kafka", "cimpl", "kafka"):
+        return f"kafka-failed: {error}"
+    if origin == "redis":
+        return f"redis-away: Redis does not answer as it should ({type(error).__name__}): see `hilcast doctor`"
+    return None
+
+
+def config_path(chosen: argparse.Namespace) -> Path:
+    """The configuration: `--config`, else `HILCAST_CONFIG`, else `./hilcast.toml`."""
+    given: str | None = getattr(chosen, "config", None)
+    return Path(given or os.environ.get("HILCAST_CONFIG") or DEFAULT_CONFIG)
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands with their arguments."""
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--config",
+        metavar="FILE",
+        default=argparse.SUPPRESS,
+        help="the configuration; else HILCAST_CONFIG, else ./hilcast.toml",
+    )
+    top = argparse.ArgumentParser(
+        prog=PROGRAM, description="Content-based publish/subscribe on Kafka, Spark and Redis.", parents=[shared]
+    )
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def add(name: str, does: str, help: str, *, json: bool = False) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".", parents=[shared])
+        made.set_defaults(does=does)
+        if json:
+            made.add_argument("--json", action="store_true", help="print JSON")
+        return made
+
+    _add_services(add)
+    _add_control(add)
+    _add_events(add)
+    _add_looking(add)
+    return top
+
+
+Add = Callable[..., argparse.ArgumentParser]
+
+
+def _add_services(add: Add) -> None:
+    for name, help in (("up", "start local Kafka and Redis for this configuration"), ("down", "stop them")):
+        made = add(name, f"services:{name}", help)
+        made.add_argument(
+            "--data", type=Path, metavar="DIR", help="where they live; default var/local by the configuration"
+        )
+    add("topics", "services:topics", "create the topics that the configuration needs", json=True)
+    add("run", "services:run", "run the streaming job in the foreground; SIGTERM stops it")
+    made = add("wait", "control:wait", "return when everything sent so far is in force everywhere", json=True)
+    made.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="give up after S seconds (60)")
+
+
+def _add_control(add: Add) -> None:
+    def common(made: argparse.ArgumentParser) -> None:
+        made.add_argument("-b", "--broker", required=True)
+        made.add_argument("-t", "--type", required=True)
+        made.add_argument("--version", type=int, metavar="N")
+        made.add_argument(
+            "--timeout", type=_seconds, default=60.0, metavar="S", help="wait S seconds for the receipt (60)"
+        )
+
+    made = add("subscribe", "control:subscribe", "enter a subscription, or replace its filter; print the receipt")
+    common(made)
+    made.add_argument("-c", "--client", required=True)
+    made.add_argument("--id", help="of the subscription; one is made if none is given")
+    made.add_argument("--ttl", type=_seconds, metavar="S", help="let it expire after S seconds")
+    made.add_argument("--sink", metavar="TOPIC", help="deliver to this topic instead of the client's own")
+    made.add_argument("filter", metavar="FILTER", help="such as \"price < 100 AND symbol IN ('IBM', 'SAP')\"")
+    made = add("unsubscribe", "control:unsubscribe", "withdraw a subscription; print the receipt")
+    common(made)
+    made.add_argument("id", metavar="ID")
+    made = add("advertise", "control:advertise", "enter an advertisement, or replace its filter; print the receipt")
+    common(made)
+    made.add_argument("-p", "--publisher", required=True, help="the source of its events (ce_source)")
+    made.add_argument("--id", help="of the advertisement; one is made if none is given")
+    made.add_argument("--ttl", type=_seconds, metavar="S", help="let it expire after S seconds")
+    made.add_argument("filter", metavar="FILTER")
+    made = add("unadvertise", "control:unadvertise", "withdraw an advertisement; print the receipt")
+    common(made)
+    made.add_argument("id", metavar="ID")
+
+
+def _add_events(add: Add) -> None:
+    made = add(
+        "publish", "events:publish", "publish one event, or one per line of standard input; print SOURCE#ID of each"
+    )
+    made.add_argument("-b", "--broker", required=True)
+    made.add_argument("-t", "--type", required=True)
+    made.add_argument("--id", help="of the event (ce_id); one is made if none is given")
+    made.add_argument("--source", default=PROGRAM, metavar="S", help="of the event (ce_source); default hilcast")
+    made.add_argument("-k", "--key", help="of the Kafka record: events of one key stay in order")
+    made.add_argument("event", nargs="?", default="-", metavar="JSON | -")
+    made = add("tail", "events:tail", "show the deliveries of a client, from the beginning and as they come", json=True)
+    made.add_argument("client", metavar="CLIENT")
+    made.add_argument("--sink", action="append", default=[], metavar="TOPIC", help="read this destination too")
+    made.add_argument("--once", action="store_true", help="end where the topic ends now")
+    made.add_argument("--count", type=_count, metavar="N", help="end after N deliveries")
+    made.add_argument(
+        "--timeout", type=_seconds, metavar="S", help="end when none came for S seconds; 1 if --count is not reached"
+    )
+
+
+def _add_looking(add: Add) -> None:
+    add("status", "live:status", "show live figures: routed, copies, control messages, batch times, lag", json=True)
+    made = add("inspect", "inspecting:inspect", "show what brokers hold", json=True)
+    made.add_argument("broker", nargs="?", metavar="BROKER")
+    made.add_argument("type", nargs="?", metavar="TYPE")
+    made = add(
+        "verify",
+        "checking:verify",
+        "recompute deliveries by flooding and compare; 1 if any is missing or wrong",
+        json=True,
+    )
+    made.add_argument(
+        "--since", type=_moment, metavar="TIME", help="judge what was published from then on (RFC 3339, or seconds ago)"
+    )
+    made.add_argument(
+        "--margin-ms", type=float, default=0.0, metavar="MS", help="how far clocks of Kafka brokers may be apart (0)"
+    )
+    add("doctor", "checking:doctor", "check Java, jars, Kafka, Redis, topics, versions; say what to do", json=True)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, not {text!r}")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text!r}")
+    return value
+
+
+def _moment(text: str) -> float:
+    """Milliseconds since 1970 of a time, or of so many seconds ago."""
+    import datetime
+    import time
+
+    try:
+        return (time.time() - float(text)) * 1000
+    except ValueError:
+        pass
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be an RFC 3339 time or a number of seconds, not {text!r}") from None
+    if moment.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"needs an offset, such as {text}Z")
+    return moment.timestamp() * 1000
+
+
+if __name__ == "__main__":
+    sys.exit(main())

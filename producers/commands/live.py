@@ -1,0 +1,191 @@
+"""`status`: what the running deployments do, from Redis, the progress topic and the consumer groups."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import redis
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from producers.cli import config_path
+from producers.commands.output import print_json, table
+from producers.transport import Transport, open_transport
+from producers.transport.interface import away, missing_topic
+from state.client_settings import librdkafka
+from state.config import Config, load
+from state.redis_index import RedisIndex
+
+RECENT = 300
+"""Lines of the progress topic that are looked at."""
+_TIMEOUT_S = 10.0
+
+
+def status(chosen: argparse.Namespace) -> int:
+    """Print the figures."""
+    config = load(config_path(chosen))
+    transport = open_transport(config)
+    try:
+        if not transport.partitions(config.topics.progress):
+            raise missing_topic(config.topics.progress)
+        batches = recent_batches(config, transport)
+    finally:
+        transport.close()
+    found = {
+        "deployment": config.deployment.name,
+        "figures": figures(config),
+        "queries": queries(batches, lags(config)),
+    }
+    if chosen.json:
+        print_json(found)
+    else:
+        print(_for_people(found))
+    return 0
+
+
+# ── figures of this deployment ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def figures(config: Config) -> dict[str, object]:
+    """The counts that the job keeps in Redis, and what follows from them; none if Redis is away or was emptied."""
+    index = RedisIndex(config, timeout_s=2.0)
+    try:
+        raw = {name: float(value) for name, value in index.figures().items()}
+    except redis.RedisError as error:
+        return {"redis": f"away ({type(error).__name__})"}
+    finally:
+        index.close()
+    counts: dict[str, object] = {name: _whole(value) for name, value in sorted(raw.items()) if ":" not in name}
+    counts["links"] = {
+        name.removeprefix("link:"): {"crossed": _whole(n), "wasted": _whole(raw.get(f"link_wasted:{name[5:]}", 0.0))}
+        for name, n in sorted(raw.items())
+        if name.startswith("link:")
+    }
+    offered, sent = raw.get("entries_offered", 0.0), raw.get("entries_sent", 0.0)
+    counts["entries_saved"] = _whole(max(0.0, offered - sent))
+    return counts
+
+
+def _whole(value: float) -> int | float:
+    return int(value) if value.is_integer() else value
+
+
+# ── queries of all deployments ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def recent_batches(config: Config, transport: Transport) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The last lines of the progress topic, by deployment and query, oldest first, each with its time."""
+    topic = config.topics.progress
+    low, end = transport.span(topic, 0)
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    if low == end:
+        return found
+    reader = transport.read({(topic, 0): max(low, end - RECENT)})
+    position, deadline = 0, time.monotonic() + _TIMEOUT_S
+    while position < end and time.monotonic() < deadline:
+        for record in reader.poll(0.5):
+            position = record.offset + 1
+            line = json.loads(record.value or b"{}")
+            if "query" in line:
+                by = found.setdefault((line["deployment"], line["query"]), [])
+                by.append({**line, "time_ms": record.timestamp_ms})
+    reader.close()
+    return found
+
+
+def lags(config: Config) -> dict[tuple[str, str], int]:
+    """By deployment and query: how many records of its input it has not committed yet, as any lag tool shows them."""
+    settings: dict[str, Any] = {**librdkafka(config), "log_level": 0}
+    admin = AdminClient(settings)
+    consumer = Consumer({**settings, "group.id": f"{config.deployment.prefix}.status"})
+    try:
+        listed = admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result()
+        found = {}
+        for name in sorted(group.group_id for group in listed.valid):
+            for query in ("control", "route"):
+                head = f"{config.deployment.prefix}.{query}."
+                if name.startswith(head):
+                    found[name.removeprefix(head), query] = _lag(admin, consumer, name)
+        return found
+    except KafkaException as error:
+        raise away(config.deployment.kafka, str(error.args[0])) from error
+    finally:
+        consumer.close()
+
+
+def _lag(admin: AdminClient, consumer: Consumer, group: str) -> int:
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_TIMEOUT_S)
+    missing = 0
+    for place in asked[group].result().topic_partitions:
+        _, end = consumer.get_watermark_offsets(TopicPartition(place.topic, place.partition), timeout=_TIMEOUT_S)
+        missing += max(0, end - max(0, place.offset))
+    return missing
+
+
+def queries(
+    batches: Mapping[tuple[str, str], list[dict[str, Any]]], lag: Mapping[tuple[str, str], int]
+) -> list[dict[str, object]]:
+    """One line for each query of each deployment.
+
+    >>> line = {"epoch": "1.7", "batch_ms": 120, "rows": 5, "hosts": ["b1"], "time_ms": 1000.0}
+    >>> queries({("main", "route"): [line]}, {("main", "route"): 3})[0]["lag"]
+    3
+    """
+    found = []
+    now_ms = time.time() * 1000
+    for deployment, query in sorted({*batches, *lag}):
+        lines = batches.get((deployment, query), [])
+        times = [line["batch_ms"] for line in lines]
+        last = lines[-1] if lines else None
+        found.append(
+            {
+                "deployment": deployment,
+                "query": query,
+                "hosts": last["hosts"] if last else [],
+                "epoch": last["epoch"] if last else None,
+                "lag": lag.get((deployment, query), 0),
+                "batches": len(lines),
+                "rows": sum(line["rows"] for line in lines),
+                "batch_ms_last": times[-1] if times else None,
+                "batch_ms_median": statistics.median(times) if times else None,
+                "batch_ms_max": max(times, default=None),
+                "last_batch_s_ago": round((now_ms - last["time_ms"]) / 1000, 1) if last else None,
+            }
+        )
+    return found
+
+
+# ── for people ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _for_people(found: Mapping[str, Any]) -> str:
+    heads = ["deployment", "query", "epoch", "lag", "batch ms", "median", "max", "rows", "last, s ago", "brokers"]
+    rows = [
+        [
+            q["deployment"],
+            q["query"],
+            q["epoch"],
+            q["lag"],
+            q["batch_ms_last"],
+            q["batch_ms_median"],
+            q["batch_ms_max"],
+            q["rows"],
+            q["last_batch_s_ago"],
+            " ".join(q["hosts"]),
+        ]
+        for q in found["queries"]
+    ]
+    queries = table(heads, rows) if rows else "no deployment has run here yet: start one with `hilcast run`"
+    counts = dict(found["figures"])
+    links = counts.pop("links", {})
+    text = [queries, "", f"deployment {found['deployment']}, since Redis was last emptied"]
+    text.append(table(["", ""], [[name.replace("_", " "), value] for name, value in counts.items()]).lstrip("\n"))
+    if links:
+        crossed = [[name.replace(">", " > "), n["crossed"], n["wasted"]] for name, n in links.items()]
+        text += ["", table(["link", "crossed", "for nothing"], crossed)]
+    return "\n".join(text)

@@ -1,0 +1,96 @@
+"""`up`, `down`, `topics`, `run`: the services, the topics, and the job itself as a program of its own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from producers.cli import config_path
+from producers.commands.output import print_json
+from state.config import Config, load
+from state.errors import HilcastError
+
+if TYPE_CHECKING:
+    from infra.local.services import LocalServices
+
+ROOT = Path(__file__).parents[2]
+
+
+def up(chosen: argparse.Namespace) -> int:
+    """Start what does not run, create the topics, print the addresses."""
+    path = config_path(chosen)
+    _services(chosen, load(path)).up()
+    create_topics(path)
+    return 0
+
+
+def down(chosen: argparse.Namespace) -> int:
+    """Stop what runs."""
+    _services(chosen, load(config_path(chosen))).down()
+    return 0
+
+
+def _services(chosen: argparse.Namespace, config: Config) -> LocalServices:
+    from infra.local.services import DATA, LocalServices
+
+    data = chosen.data or config_path(chosen).resolve().parent / DATA
+    return LocalServices(data, kafka=config.deployment.kafka, redis=config.deployment.redis, say=print)
+
+
+def topics(chosen: argparse.Namespace) -> int:
+    """Create what is missing, and say what was."""
+    path = config_path(chosen)
+    load(path)
+    created = create_topics(path)
+    if chosen.json:
+        print_json({"created": created})
+    else:
+        print("\n".join(created) if created else "all topics are there")
+    return 0
+
+
+def create_topics(path: Path) -> list[str]:
+    """Have the job's program create the topics; return the names of those that were missing."""
+    done = subprocess.run(_job("topics", str(path)), env=_environment(), stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise HilcastError("kafka-topic", "the topics could not be created; the reason stands above")
+    return done.stdout.split()
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Become the streaming job.
+
+    This process is replaced, not given a child: signals, exit code and output are the job's own, and `kill -9` of this
+    process leaves no job behind that nobody watches.
+    """
+    path = config_path(chosen)
+    load(path)
+    environment = _environment(jars=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, _job(str(path)), environment)
+
+
+def job_command(path: Path) -> tuple[list[str], dict[str, str]]:
+    """The command of the streaming job and its environment, for whoever starts it as a child."""
+    return _job(str(path)), _environment(jars=True)
+
+
+def _job(*arguments: str) -> list[str]:
+    # -P: a folder `state` where the user happens to stand must not be taken for ours
+    return [sys.executable, "-P", "-m", "streaming", *arguments]
+
+
+def _environment(jars: bool = False) -> dict[str, str]:
+    """Ours, with the packages on the path of Spark's workers too, and the jars that Spark needs for Kafka."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    if jars and not environment.get("HILCAST_SPARK_JARS"):
+        from infra.local import jars as connector
+
+        environment["HILCAST_SPARK_JARS"] = connector.spark_jars()
+    return environment

@@ -1,0 +1,240 @@
+"""`hilcast verify`: recompute by flooding what the topics say should have been delivered, and compare.
+
+Reads only; may run beside the job. What is read first bounds what can be demanded of what is read later:
+
+    progress ─> deliveries ─> routing log ─> publications, dead letters ─> inboxes, receipts, control
+    (done)      (all that     (and when)     (every delivery has           (every delivery has its
+                 done led to)                 its publication)              subscription)
+
+The judging is `state/flooding.py`; it is done with the present configuration, so after a change of the event types
+or of the overlay judge what was published `since` then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from producers.transport import Transport, open_transport
+from producers.transport.interface import Partition
+from producers.verify.envelope import identity, read_delivered, read_publication
+from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
+from producers.verify.route_log import RouteLog, control_progress
+from state.config import Config
+from state.flooding import NEVER, Claim, ControlHistory, Delivered, Judgement, Publication, judge, rounds
+from state.messages import Record
+
+__all__ = ["Verification", "verify"]
+
+PATIENCE_S = 10.0
+SOURCE_MARGIN_MS = 10_000.0
+"""Topics of existing producers may carry the producers' own clocks: so far they may be off."""
+
+
+def verify(
+    config: Config,
+    *,
+    since_ms: float = -NEVER,
+    margin_ms: float = 0.0,
+    say: Callable[[str], None] = lambda line: None,
+) -> Judgement:
+    """Judge everything that the topics hold.
+
+    `since_ms`: judge only what was published from then on. `margin_ms`: how far the clocks of several Kafka brokers
+    may be apart; what lies within it is undecided.
+    """
+    transport = open_transport(config)
+    try:
+        return Verification(config, transport, margin_ms=margin_ms, since_ms=since_ms, say=say).run()
+    finally:
+        transport.close()
+
+
+class Verification:
+    """One reading of all topics."""
+
+    def __init__(
+        self,
+        config: Config,
+        transport: Transport,
+        *,
+        margin_ms: float = 0.0,
+        since_ms: float = -NEVER,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.config = config
+        self._topics = config.topics
+        self._transport = transport
+        self._margin_ms = margin_ms
+        self._since_ms = since_ms
+        self._say = say
+        self.subscriptions: list[Claim] = []
+        self.publications: list[Publication] = []
+        self.deliveries: list[Delivered] = []
+
+    def run(self) -> Judgement:
+        """Read everything, in the order that makes it consistent, and judge it."""
+        topics = self._topics
+        progress = list(self._read(topics.progress))
+        log = RouteLog(progress)
+        destinations = self._destinations(sinks(self.config, self._read(topics.subscriptions)))
+        self.deliveries = [d for record in self._read(*destinations) if (d := read_delivered(record)) is not None]
+        self._say(f"{len(self.deliveries)} deliveries in {len(destinations)} topics")
+        log.add(self._read(topics.routed))
+        self.publications = self._publications(log)
+        self._say(f"{len(self.publications)} publications")
+        control = ControlHistory(
+            self.config.overlay.brokers,
+            {name: self._times(name) for name in (topics.subscriptions, topics.advertisements, topics.control)},
+            control_progress(progress),
+            rounds(self.config),
+        )
+        receipts, facts = read_receipts(self._read(topics.receipts)), read_facts(self._read(topics.registry))
+        histories = {
+            inbox: HistoryReader(self.config, inbox, list(self._read(inbox)), receipts, control, facts).claims()
+            for inbox in (topics.subscriptions, topics.advertisements)
+        }
+        self.subscriptions = histories[topics.subscriptions]
+        self._say(f"{len(self.subscriptions)} subscriptions")
+        self._drop_old()
+        return judge(
+            self.config.types,
+            self.publications,
+            self.deliveries,
+            self.subscriptions,
+            histories[topics.advertisements],
+            cut_ms=self._cut(destinations),
+            cut_publications=any(self._first(name) > 0 for name in self._inputs()),
+        )
+
+    # ── publications ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _inputs(self) -> list[str]:
+        return [self._topics.publications, *(source.topic for source in self.config.sources)]
+
+    def _publications(self, log: RouteLog) -> list[Publication]:
+        """Every publication, with when it was routed on each of its passes and whether all of them are done."""
+        sources = {source.topic: source for source in self.config.sources}
+        first_broker = self.config.overlay.brokers[0]
+        read: list[tuple[Record, Publication]] = []
+        for record in self._read(*self._inputs()):
+            source = sources.get(record.topic)
+            read.append((record, read_publication(record, self.config, source)))
+        times = {p: log.routed_ms(p, end) for p, end in _ends(record for record, _ in read).items()}
+        passes = self._passes(log)
+        letters = self._dead_letters()
+        found = []
+        for record, publication in read:
+            partition = (record.topic, record.partition)
+            known = publication.broker in self.config.overlay.brokers
+            done = log.done(partition, record.offset, publication.broker if known else first_broker)
+            routed_ms = float(times[partition][record.offset])
+            on_links_ms, links_done = passes.get((publication.source, publication.id), (-NEVER, True))
+            margin_ms = self._margin_ms + (SOURCE_MARGIN_MS if record.topic in sources else 0.0)
+            found.append(
+                replace(
+                    publication,
+                    sent_ms=publication.sent_ms - margin_ms,
+                    routed_ms=max(routed_ms, on_links_ms) + self._margin_ms,
+                    complete=done and links_done and routed_ms < NEVER,
+                    refused=letters.get(record.place),
+                )
+            )
+        return found
+
+    def _passes(self, log: RouteLog) -> dict[tuple[bytes, bytes], tuple[float, bool]]:
+        """What crossed to another deployment: by event, when it was last routed there, and whether that is done."""
+        ends = {self._topics.link(a, b): b for pair in self.config.overlay.links for a, b in (pair, pair[::-1])}
+        crossed = list(self._read(*sorted(log.topics() & set(ends))))
+        times = {p: log.routed_ms(p, end) for p, end in _ends(crossed).items()}
+        passes: dict[tuple[bytes, bytes], tuple[float, bool]] = {}
+        for record in crossed:
+            partition, name = (record.topic, record.partition), identity(record)
+            before_ms, before = passes.get(name, (-NEVER, True))
+            routed_ms = float(times[partition][record.offset])
+            done = log.done(partition, record.offset, ends[record.topic]) and routed_ms < NEVER
+            passes[name] = (max(before_ms, routed_ms), before and done)
+        return passes
+
+    def _dead_letters(self) -> dict[tuple[str, int, int], str]:
+        letters = {}
+        for record in self._read(self._topics.deadletter):
+            last = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
+            try:
+                place = (last["hilcast_topic"], int(last["hilcast_partition"]), int(last["hilcast_offset"]))
+            except (KeyError, ValueError):
+                continue  # not written by the router
+            letters[place] = last.get("hilcast_code", "")
+        return letters
+
+    def _drop_old(self) -> None:
+        """Leave out what was published before `since_ms`, with its deliveries."""
+        if self._since_ms == -NEVER:
+            return
+        kept = [p for p in self.publications if p.sent_ms >= self._since_ms]
+        names = {(p.source, p.id) for p in kept}
+        old = {(p.source, p.id) for p in self.publications} - names
+        self.publications = kept
+        self.deliveries = [d for d in self.deliveries if (d.source, d.id) not in old]
+
+    # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _destinations(self, sinks: set[str]) -> list[str]:
+        existing = self._transport.topics()
+        own = {name for name in existing if name.startswith(self._topics.deliver(""))}
+        return sorted(own | (sinks & existing))
+
+    def _first(self, topic: str) -> int:
+        """The first offset that Kafka holds of any partition."""
+        partitions = self._transport.partitions(topic)
+        return max((self._transport.span(topic, p)[0] for p in partitions), default=0)
+
+    def _times(self, topic: str) -> tuple[int, list[float]]:
+        """The first offset that is held, and the time of each record."""
+        records = list(self._read(topic))
+        first = records[0].offset if records else self._first(topic)
+        return first, [float(record.timestamp_ms) for record in records]
+
+    def _cut(self, destinations: Iterable[str]) -> dict[str, float]:
+        """Destinations whose beginning is deleted, with the time of the first record that is held."""
+        cut = {}
+        for topic in destinations:
+            low, high = self._transport.span(topic, 0)
+            if low > 0:
+                first = next(iter(self._read(topic)), None) if low < high else None
+                cut[topic] = NEVER if first is None else float(first.timestamp_ms)
+        return cut
+
+    def _read(self, *topics: str) -> Iterator[Record]:
+        """Every record of these topics up to their ends now, of each partition in order."""
+        spans: dict[Partition, tuple[int, int]] = {
+            (topic, p): self._transport.span(topic, p) for topic in topics for p in self._transport.partitions(topic)
+        }
+        left = {partition: end for partition, (low, end) in spans.items() if low < end}
+        if not left:
+            return
+        reader = self._transport.read({partition: spans[partition][0] for partition in left})
+        heard = time.monotonic()
+        try:
+            # a mark of a transaction at the very end is never given: the patience is for that
+            while left and time.monotonic() - heard < PATIENCE_S:
+                for record in reader.poll(0.5):
+                    heard = time.monotonic()
+                    end = left.get((record.topic, record.partition))
+                    if end is None:
+                        continue
+                    if record.offset < end:
+                        yield record
+                    if record.offset + 1 >= end:
+                        del left[record.topic, record.partition]
+        finally:
+            reader.close()
+
+
+def _ends(records: Iterable[Record]) -> dict[Partition, int]:
+    ends: dict[Partition, int] = {}
+    for record in records:
+        partition = (record.topic, record.partition)
+        ends[partition] = max(ends.get(partition, 0), record.offset + 1)
+    return ends

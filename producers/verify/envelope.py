@@ -1,0 +1,107 @@
+"""Publications and deliveries as an independent reader understands them: one record at a time, no Arrow, no Spark."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from producers.client.delivery import header
+from state.config import Config, Source
+from state.flooding import Delivered, Publication
+from state.messages import Record
+
+ATTRIBUTES = ("specversion", "id", "source", "type", "broker")
+
+
+class _Structured(msgspec.Struct):
+    """The attributes of a structured CloudEvent; `data` is kept as it was written."""
+
+    specversion: object = None
+    id: object = None
+    source: object = None
+    type: object = None
+    broker: object = None
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def read_publication(record: Record, config: Config, source: Source | None = None) -> Publication:
+    """Read a record of `publications`, or of a source topic, which supplies what the headers lack."""
+    structured = _is_structured(record)
+    found, value = _structured(record) if structured else (_headers(record), record.value or b"")
+    if source is not None and not structured:
+        defaults = {
+            "specversion": b"1.0",
+            "id": f"{record.partition}/{record.offset}".encode(),
+            "source": f"kafka:{record.topic}".encode(),
+            "type": source.type.encode(),
+            "broker": source.broker.encode(),
+        }
+        found = {name: found[name] or defaults[name] for name in ATTRIBUTES}
+    broker, type_name = _text(found["broker"]), _text(found["type"])
+    return Publication(
+        source=found["source"] or b"",
+        id=found["id"] or b"",
+        broker=broker,
+        type=type_name,
+        value=value,
+        content=content(record),
+        sent_ms=float(record.timestamp_ms),
+        fault=_fault(found, broker, type_name, config),
+    )
+
+
+def read_delivered(record: Record) -> Delivered | None:
+    """Read a record of a delivery topic or a sink; None for what the router did not write."""
+    delivery, client = header(record.headers, "hilcast_delivery"), header(record.headers, "hilcast_client")
+    if delivery is None or client is None:
+        return None
+    source, id = identity(record)
+    subscriptions = header(record.headers, "hilcast_subscriptions") or ""
+    stale = header(record.headers, "hilcast_stale") == "true"
+    return Delivered(record.topic, client, source, id, delivery, subscriptions, content(record), stale)
+
+
+def identity(record: Record) -> tuple[bytes, bytes]:
+    """Source and id of a routed record."""
+    found = _structured(record)[0] if _is_structured(record) else _headers(record)
+    return found["source"] or b"", found["id"] or b""
+
+
+def content(record: Record) -> bytes:
+    """A digest of key and value."""
+    digest = hashlib.blake2b(b"-" if record.key is None else b"+" + len(record.key).to_bytes(4, "big"), digest_size=12)
+    digest.update(record.key or b"")
+    digest.update(b"-" if record.value is None else b"+" + record.value)
+    return digest.digest()
+
+
+def _headers(record: Record) -> dict[str, bytes | None]:
+    last = dict(record.headers)
+    return {name: last.get(f"ce_{name}") or None for name in ATTRIBUTES}
+
+
+def _is_structured(record: Record) -> bool:
+    kinds = [value for name, value in record.headers if name.lower() == "content-type"]
+    return any((kind or b"").lower().startswith(b"application/cloudevents") for kind in kinds)
+
+
+def _structured(record: Record) -> tuple[dict[str, bytes | None], bytes]:
+    try:
+        event = msgspec.json.decode(record.value or b"", type=_Structured)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return dict.fromkeys(ATTRIBUTES), b""
+    given = {name: getattr(event, name) for name in ATTRIBUTES}
+    return {name: v.encode() if isinstance(v, str) and v else None for name, v in given.items()}, bytes(event.data)
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8", "replace")
+
+
+def _fault(found: dict[str, bytes | None], broker: str, type_name: str, config: Config) -> str | None:
+    if any(found[name] is None for name in ATTRIBUTES):
+        return "bad-event"
+    if broker not in config.overlay.brokers:
+        return "unknown-broker"
+    return None if type_name in config.types else "unknown-type"

@@ -1,0 +1,212 @@
+"""From the records of the inboxes and their receipts to the history of every subscription and advertisement.
+
+    inbox record ── its first receipt ──┬─ accepted, replaced ──> a new stand, unless it repeats the one that stands
+                                        ├─ withdrawn ───────────> nothing stands
+                                        ├─ refused ─────────────> no change
+                                        └─ none yet ────────────> possible from now on, never certain
+    expired receipt, or its time is up ────────────────────────> nothing stands
+
+Pure: records in, claims out. What Kafka has deleted of an inbox is filled in from the registry.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from producers.client.registrar import Receipt
+from producers.transport.interface import Place
+from state.broker.home import Fact, decode_fact
+from state.config import Config
+from state.errors import HilcastError
+from state.filters.cloudevents import read_filter
+from state.filters.tree import Filter
+from state.flooding import NEVER, Claim, ControlHistory, Stand
+from state.messages import Record, owner_of, read_registration, split_key
+
+Key = tuple[str, str, str]
+"""Broker, type, id."""
+Receipts = Mapping[Place, Sequence[tuple[float, Receipt]]]
+"""By the input that is answered: when each receipt was written, and what it says."""
+
+
+def read_receipts(records: Iterable[Record]) -> Receipts:
+    """Receipts by the place that they answer, in order."""
+    found: dict[Place, list[tuple[float, Receipt]]] = defaultdict(list)
+    for record in records:
+        try:
+            receipt = msgspec.json.decode(record.value or b"", type=Receipt)
+        except msgspec.DecodeError:
+            continue  # not written by a control query
+        found[receipt.place].append((record.timestamp_ms, receipt))
+    return found
+
+
+def read_facts(records: Iterable[Record]) -> list[tuple[str, Key, Fact]]:
+    """Kind, key and fact of every registry record that holds one."""
+    found = []
+    for record in records:
+        kind, *key = (record.key or b"").decode("utf-8", "replace").split("/")
+        if record.value is not None and len(key) == 3 and kind in ("subscription", "advertisement"):
+            found.append((kind, (key[0], key[1], key[2]), decode_fact(record.value)))
+    return found
+
+
+@dataclass
+class _History:
+    """The stands of one key so far, and whether a receipt would now be a repeat."""
+
+    stands: list[Stand] = field(default_factory=list)
+    version: int | None = None
+    """Of what stands; None while nothing does."""
+    expires_ms: float | None = None
+    expired_ms: float | None = None
+    """When the receipt of the expiry was written."""
+
+
+class HistoryReader:
+    """Folds one inbox."""
+
+    def __init__(
+        self,
+        config: Config,
+        inbox: str,
+        records: Sequence[Record],
+        receipts: Receipts,
+        control: ControlHistory,
+        facts: Sequence[tuple[str, Key, Fact]] = (),
+    ) -> None:
+        self._config = config
+        self._inbox = inbox
+        self._records = records
+        self._receipts = receipts
+        self._advertisements = inbox == config.topics.advertisements
+        kind = "advertisement" if self._advertisements else "subscription"
+        first = records[0].offset if records else NEVER
+        self._deleted = [(key, fact) for of, key, fact in facts if of == kind and fact.offset < first]
+        self._force = self._forces(control)
+
+    def _forces(self, control: ControlHistory) -> dict[float, float]:
+        """When a change of each moment was in force, all looked up at once."""
+        times = {float(record.timestamp_ms) for record in self._records}
+        times |= {float(fact.timestamp_ms) for _, fact in self._deleted}
+        times |= {at for answers in self._receipts.values() for at, receipt in answers if receipt.kind == "expired"}
+        moments = sorted(times)
+        return dict(zip(moments, control.in_force(np.array(moments, np.float64)).tolist(), strict=True))
+
+    def claims(self) -> list[Claim]:
+        """The history of every key."""
+        histories: dict[Key, _History] = defaultdict(_History)
+        for key, fact in self._deleted:
+            self._recall(histories[key], key, fact)
+        for record in self._records:
+            try:
+                key = split_key(record.key)
+            except HilcastError:
+                continue  # refused as bad-key: it never stood
+            self._apply(histories[key], key, record)
+        for history in histories.values():
+            self._expire(history, NEVER)
+        return [Claim(*key, tuple(history.stands)) for key, history in histories.items() if history.stands]
+
+    def _recall(self, history: _History, key: Key, fact: Fact) -> None:
+        """A fact whose inbox record is deleted; what was before it is not known."""
+        if not history.stands and fact.owner is not None:
+            history.stands.append(Stand(-NEVER, -NEVER, fact.owner, self._destination(fact.owner, fact.sink)))
+        now = float(fact.timestamp_ms)
+        if fact.live and fact.owner is not None:
+            written = self._filter(msgspec.json.decode(fact.filter or "null"), key[1])
+            self._stand(history, now, fact.owner, self._destination(fact.owner, fact.sink), written, fact.version)
+            history.expires_ms = None if fact.expires_ms is None else float(fact.expires_ms)
+            self._note_expiry(history, (fact.topic, fact.partition, fact.offset))
+        else:
+            history.stands.append(Stand(now, self._force[now]))
+            history.version = None
+
+    def _apply(self, history: _History, key: Key, record: Record) -> None:
+        answers = self._receipts.get(record.place, ())
+        now = float(record.timestamp_ms)
+        self._expire(history, now)
+        kind = answers[0][1].kind if answers else None
+        if kind == "refused":
+            return
+        if record.value is None or kind in ("withdrawn", "expired"):
+            if record.value is None:
+                history.stands.append(Stand(now, NEVER if kind is None else self._force[now]))
+                history.version = None if kind else history.version
+            return  # a repeat of what was withdrawn or has expired is answered so, and changes nothing
+        version = answers[0][1].version if answers else None
+        if kind == "accepted" and history.version is not None and history.version == version:
+            return  # the very same event again
+        owner, destination, written, ttl_ms = self._read(record, key)
+        if owner is None:
+            return
+        if kind is None:
+            history.stands.append(Stand(now, NEVER, owner, destination, written))
+            return
+        self._stand(history, now, owner, destination, written, version)
+        if ttl_ms is not None:
+            history.expires_ms = now + ttl_ms
+            self._note_expiry(history, record.place)
+        if any(receipt.kind == "refused" for _, receipt in answers):
+            # a changed configuration made it dormant for a while, perhaps for good
+            history.stands.append(Stand(now, NEVER))
+
+    def _stand(
+        self, history: _History, now: float, owner: str, destination: str, written: Filter | None, version: int | None
+    ) -> None:
+        history.stands.append(Stand(now, self._force[now], owner, destination, written))
+        history.version, history.expires_ms, history.expired_ms = version, None, None
+
+    def _note_expiry(self, history: _History, place: Place) -> None:
+        told = [at for at, receipt in self._receipts.get(place, ()) if receipt.kind == "expired"]
+        history.expired_ms = told[0] if told and history.expires_ms is not None else None
+
+    def _expire(self, history: _History, now: float) -> None:
+        """End what expired before this moment: by its receipt, or perhaps if only its time was up."""
+        if history.expires_ms is None:
+            return
+        if history.expired_ms is not None:
+            since = min(history.expires_ms, history.expired_ms)
+            history.stands.append(Stand(since, self._force[history.expired_ms]))
+            history.version = None
+        elif history.expires_ms <= now:
+            history.stands.append(Stand(history.expires_ms, NEVER))
+        history.expires_ms = history.expired_ms = None
+
+    def _read(self, record: Record, key: Key) -> tuple[str | None, str, Filter | None, int | None]:
+        """Owner, destination, filter and time to live; a filter that cannot be read any more is None."""
+        try:
+            event = read_registration(record, self._config)
+        except HilcastError:
+            owner = owner_of(record, self._advertisements)
+            return owner, self._destination(owner or "", None), None, None
+        owner = event.owner or ""
+        return owner, self._destination(owner, event.sink), self._filter(event.filter, key[1]), event.ttl_ms
+
+    def _destination(self, owner: str, sink: str | None) -> str:
+        return "" if self._advertisements else sink or self._config.topics.deliver(owner)
+
+    def _filter(self, written: object, type_name: str) -> Filter | None:
+        event_type = self._config.types.get(type_name)
+        try:
+            return None if event_type is None else read_filter(written, event_type)
+        except HilcastError:
+            return None
+
+
+def sinks(config: Config, records: Iterable[Record]) -> set[str]:
+    """Every further topic that a subscription has named as its destination."""
+    found = set()
+    for record in records:
+        try:
+            event = read_registration(record, config)
+        except HilcastError:
+            continue
+        if event.sink is not None:
+            found.add(event.sink)
+    return found
