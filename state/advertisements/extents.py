@@ -153,9 +153,18 @@ def disjoint(one: Extent, other: Extent) -> bool:
     """
     if one.absent and other.absent:
         return False
-    if one.patterned or other.patterned:
-        return both(one, other).empty
-    return not _meet(one.spans, other.spans)
+    if not (one.patterned or other.patterned):
+        return not _meet(one.spans, other.spans)
+    for text, rest in ((one, other), (other, one)):
+        if not text.patterned and len(text.spans) == 1 and is_points(text.spans):
+            return not holds(rest, text.spans[0][0])  # the common case, a pattern against `=`
+    return both(one, other).empty
+
+
+def holds(extent: Extent, value: Any) -> bool:
+    """Tell whether a present value, a rank or a text, is in an extent."""
+    inside = any(low <= value < high for low, high in extent.spans)
+    return inside and (not extent.patterned or _fits(value, extent.likes, extent.unlikes))
 
 
 def is_points(spans: Spans) -> bool:

@@ -35,6 +35,9 @@ from state.advertisements.programs import (
 from state.advertisements.rows import Rows, grown
 from state.space.event_type import EventType
 
+SPARSE_MIN = 64
+"""A group of more rows than this is packed anew when less than a quarter of them are in use."""
+
 
 class Group:
     """Filters that are answered for together, as rows of predicate numbers with the shape's number last."""
@@ -58,7 +61,8 @@ class FilterIndex:
     """Filters under ids, in groups, with the predicates and shapes that they share.
 
     Guarantee: `overlapping` is exact for normal forms without patterns, and never loses an overlap.
-    Cost: adding and removing O(leaves), amortised; asking O(trees looked at * leaves reached).
+    Cost: adding and removing O(leaves), amortised; asking O(trees looked at * leaves reached), and microseconds for
+    each distinct text that a pattern (other than a prefix) has to be tried on.
     """
 
     def __init__(self, event_type: EventType) -> None:
@@ -111,12 +115,21 @@ class FilterIndex:
             group = self.groups[name]
             *numbers, shape = group.rows.row(row)[0].tolist()
             group.remove(row)
-            if not len(group.rows):
-                del self.groups[name]
+            if not len(group.rows) or (group.rows.size > SPARSE_MIN and 4 * len(group.rows) < group.rows.size):
+                self._repack(name)
             for number in numbers:
                 self.predicates.release(number)
             self.shapes.release(shape)
         return True
+
+    def _repack(self, name: str) -> None:
+        """Number the filters of a group anew, without the gaps that removals left; an empty group goes."""
+        old, new = self.groups.pop(name), Group()
+        for row in np.flatnonzero(old.rows.count[: old.rows.size] >= 0).tolist():
+            id = old.ids[row]
+            self._place[id] = name, new.add(id, old.rows.row(row)[0].tolist())
+        if len(new.rows):
+            self.groups[name] = new
 
     def overlapping(self, filter: Normal, first: bool = False) -> dict[str, list[str]]:
         """Return the ids that overlap `filter`, by group; with `first` one of each group that has any.

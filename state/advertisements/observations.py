@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Any
 
-from state.advertisements.extents import Extent
+from state.advertisements.extents import Extent, holds
 from state.advertisements.normal import Leaf
 from state.filters.evaluate import Event, reader
 from state.filters.tree import And, Filter, Predicate
@@ -49,9 +49,7 @@ class _Column:
                 found |= self.before[end] ^ self.before[begin]
                 continue
             for i in range(begin, end):
-                text = self.keys[i]
-                fits = all(like.matches(text) for like in extent.likes)
-                if fits and not any(like.matches(text) for like in extent.unlikes):
+                if holds(extent, self.keys[i]):
                     found |= self.bits[i]
         return found
 
@@ -105,6 +103,13 @@ class Observations:
         if not self._ring:
             return 0.0
         return self._satisfying(filter, leaf_of).bit_count() / len(self._ring)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        assert len(self._ring) == min(self.seen, self.window)
+        assert all(len(keys) == self.event_type.d for keys in self._ring)
+        for column in self._columns or ():
+            assert sum(each.bit_count() for each in column.bits) + column.absent.bit_count() == len(self._ring)
 
     def _satisfying(self, filter: Filter, leaf_of: Any) -> int:
         if isinstance(filter, Predicate):

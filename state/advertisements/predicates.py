@@ -112,7 +112,7 @@ class PredicateTable(Pool[Leaf]):
     """The predicates of a set of filters; `uses` counts their associations, one per occurrence."""
 
     def __init__(self, event_type: EventType) -> None:
-        super().__init__(np.int64, np.int64)
+        super().__init__(self.columns_of, np.int64, np.int64)
         self.event_type = event_type
         self.dimension = np.zeros(0, np.int32)
         self.since = np.zeros(0, np.int64)

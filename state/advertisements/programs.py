@@ -36,7 +36,7 @@ class ShapeTable(Pool[Shape]):
     """The structures of a set of trees, as programs; trees of one structure share it."""
 
     def __init__(self) -> None:
-        super().__init__(np.int8, np.int32, np.int32)
+        super().__init__(self.columns_of, np.int8, np.int32, np.int32)
         self.minimum = np.zeros(0, np.int64)
 
     def columns_of(self, shape: Shape) -> tuple[list[int], list[int], list[int]]:

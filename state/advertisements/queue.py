@@ -18,6 +18,9 @@ from itertools import count, pairwise
 
 from state.filters.tree import TRUE, And, Filter, Predicate, conjunction, disjunction
 
+_VOID_MAX = 64
+"""Void places that a heap may hold, beside as many as there are filters, before they are thrown out."""
+
 Degradation = Callable[[Filter], Callable[[Filter], float]]
 """Of a filter, and then of what one pruning makes of it: the harm; never negative."""
 
@@ -179,8 +182,15 @@ class DegradationQueue:
         entry.best = least, pruned
         entry.ticket = next(self._tickets)
         heappush(self._queue, (least, left - size(entry.current), entry.ticket, id))
+        if len(self._queue) > _VOID_MAX + 2 * len(self._entries):
+            self._queue = [place for place in self._queue if self._is(place[3], place[2])]
+            heapify(self._queue)
 
     def _enqueue_undo(self, id: str, entry: _Entry) -> None:
         entry.undo_ticket = next(self._tickets) if entry.steps else 0
         if entry.steps:
             heappush(self._undo, (-entry.steps[-1][0], entry.undo_ticket, id))
+        if len(self._undo) > _VOID_MAX + 2 * len(self._entries):
+            valid = {entry.undo_ticket for entry in self._entries.values()}
+            self._undo = [place for place in self._undo if place[1] in valid]
+            heapify(self._undo)

@@ -12,6 +12,7 @@ columns is garbage they are written anew: O(1) amortised per change. Nothing her
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -117,10 +118,11 @@ class Rows:
 class Pool(Generic[T]):
     """Equal things stored once, under numbers, and counted per use.
 
-    A subclass says with `columns_of` what the kernels see of a thing.
+    `columns_of` tells what the kernels see of a thing: one sequence per column.
     """
 
-    def __init__(self, *dtypes: Any) -> None:
+    def __init__(self, columns_of: Callable[[T], tuple[Any, ...]], *dtypes: Any) -> None:
+        self._columns_of = columns_of
         self.rows = Rows(*dtypes)
         self.numbers: dict[T, int] = {}
         self.things: list[T | None] = []
@@ -128,10 +130,6 @@ class Pool(Generic[T]):
 
     def __len__(self) -> int:
         return len(self.numbers)
-
-    def columns_of(self, thing: T) -> tuple[Any, ...]:
-        """What to store for a thing, one sequence per column."""
-        raise AssertionError("a Pool is used through its subclasses")
 
     def hold(self, thing: T) -> int:
         """Count one more use of a thing and return its number."""
@@ -149,7 +147,7 @@ class Pool(Generic[T]):
             self._leave(number)
 
     def _enter(self, thing: T) -> int:
-        number = self.rows.add(*self.columns_of(thing))
+        number = self.rows.add(*self._columns_of(thing))
         self.numbers[thing] = number
         self.uses = grown(self.uses, self.rows.size)
         if number == len(self.things):
@@ -173,5 +171,5 @@ class Pool(Generic[T]):
         for thing, number in self.numbers.items():
             assert self.things[number] == thing
             assert self.uses[number] > 0
-            for stored, expected in zip(self.rows.row(number), self.columns_of(thing), strict=True):
+            for stored, expected in zip(self.rows.row(number), self._columns_of(thing), strict=True):
                 assert np.array_equal(stored, expected)

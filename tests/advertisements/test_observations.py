@@ -31,6 +31,7 @@ def test_counts_are_those_of_the_last_publications(
     observations = Observations(TYPE, window=8)
     for event in observed:
         observations.observe(event)
+    observations.check()
     last = observed[-8:]
     assert len(observations) == len(last)
     assert observations.seen == len(observed)

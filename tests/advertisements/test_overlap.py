@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from state.advertisements import index as index_module
 from state.advertisements import rows
 from state.advertisements.overlap import OverlapIndex
 from state.filters.grammar import parse
@@ -121,6 +122,18 @@ def test_first_looks_at_few_trees() -> None:
     assert index.advertisements.evaluated == 102
 
 
+def test_a_group_that_shrank_is_packed() -> None:
+    """After most of many advertisements left, questions look at few rows, and the rest is still found."""
+    index = OverlapIndex(TYPE)
+    for i in range(400):
+        index.add_advertisement(f"a{i}", parse(f"n = {i}", TYPE), "b")
+    for i in range(390):
+        index.remove_advertisement(f"a{i}")
+    index.check()
+    assert index.advertisements.groups["b"].rows.size < 100
+    assert index.overlapping_advertisements(parse("n > 393", TYPE), "all") == {"b": [f"a{i}" for i in range(394, 400)]}
+
+
 SMALL = st.sampled_from(["a1", "a2", "a3", "a4", "a5", "a6"])
 
 
@@ -129,13 +142,14 @@ class IndexAgainstDict(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.minimum, rows.GARBAGE_MIN = rows.GARBAGE_MIN, 8
+        self.minima = rows.GARBAGE_MIN, index_module.SPARSE_MIN
+        rows.GARBAGE_MIN, index_module.SPARSE_MIN = 8, 3
         self.index = OverlapIndex(TYPE)
         self.advertisements: dict[str, tuple[str, str]] = {}
         self.subscriptions: dict[str, str] = {}
 
     def teardown(self) -> None:
-        rows.GARBAGE_MIN = self.minimum
+        rows.GARBAGE_MIN, index_module.SPARSE_MIN = self.minima
 
     @rule(id=SMALL, text=filters(max_leaves=5), neighbour=st.sampled_from(["b1", "b2", "b3"]))
     def advertise(self, id: str, text: str, neighbour: str) -> None:

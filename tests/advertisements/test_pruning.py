@@ -132,6 +132,19 @@ def test_refused_prunings_wait_for_a_change() -> None:
     assert queue.best() is not None
 
 
+def test_the_queue_forgets_void_places() -> None:
+    """Filters that are replaced again and again leave nothing behind."""
+    queue = DegradationQueue(removed_size)
+    for i in range(1000):
+        queue.add(str(i % 3), parse("n = 1 AND b = true AND c = 'low'", TYPE))
+        queue.prune(str(i % 3))
+    assert len(queue._queue) < 100
+    assert len(queue._undo) < 100
+    queue.check()
+    assert queue.best() is not None
+    assert queue.costliest() is not None
+
+
 # --- advertisements -----------------------------------------------------------------------------------------------
 
 
