@@ -125,7 +125,8 @@ class _Filters:
 
     def get(self, text: str) -> Callable[[Mapping[str, object]], bool]:
         if text not in self.compiled:
-            self.compiled[text] = compile_filter(parse(text, self.event_type), self.event_type)
+            # printing may have lengthened an admitted filter beyond the limits of admission
+            self.compiled[text] = compile_filter(parse(text, self.event_type, limits=False), self.event_type)
         return self.compiled[text]
 
 

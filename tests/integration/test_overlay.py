@@ -26,7 +26,7 @@ checkpoint = "checkpoint"
 brokers = ["b1", "b2", "b3", "b4", "b5", "b6", "b7"]
 links = [["b1", "b2"], ["b2", "b3"], ["b2", "b4"], ["b4", "b5"], ["b4", "b6"], ["b1", "b7"]]
 [types."stock.quote"]
-reduction = "{reduction}"
+reduction = "{quote}"
 cubes = 8
 [types."stock.quote".attributes]
 symbol = {{ kind = "text" }}
@@ -36,14 +36,14 @@ side = {{ kind = "category", values = ["buy", "sell", "none"] }}
 at = {{ kind = "timestamp" }}
 halted = {{ kind = "boolean" }}
 [types.weather]
-reduction = "{reduction}"
+reduction = "{weather}"
 cubes = 4
 [types.weather.attributes]
 station = {{ kind = "text" }}
 celsius = {{ kind = "float", min = -40, max = 50 }}
 warning = {{ kind = "category", values = ["none", "yellow", "red"] }}
 [types.ticks]
-reduction = "none"
+reduction = "{ticks}"
 cubes = 1
 [types.ticks.attributes]
 n = {{ kind = "int" }}
@@ -57,7 +57,7 @@ class Drill:
         self.rng = random.Random(seed)
         self.folder, self.prefix, self.services = folder, prefix, services
         self.path = folder / "hilcast.toml"
-        self.configure("covering")
+        self.configure("mics", "negative-space", "hybrid")
         self.config = load(self.path)
         self.job = RunningJob(self.path)
         self.wire = Wire(services.kafka, prefix)
@@ -72,11 +72,11 @@ class Drill:
         self.sent = 0
         self.matched = 0
 
-    def configure(self, reduction):
-        text = CONFIG.format(
-            prefix=self.prefix, kafka=self.services.kafka, redis=self.services.redis, reduction=reduction
-        )
-        self.path.write_text(text)
+    def configure(self, quote, weather, ticks):
+        """Write the configuration with one reduction per type."""
+        reductions = {"quote": quote, "weather": weather, "ticks": ticks}
+        where = {"prefix": self.prefix, "kafka": self.services.kafka, "redis": self.services.redis}
+        self.path.write_text(CONFIG.format(**where, **reductions))
 
     def change(self, n, withdraw=0.25):
         for _ in range(n):
@@ -179,7 +179,7 @@ def test_overlay_equals_flooding_through_every_fault(services, tmp_path, unique)
         drill.compare()
 
         job.stop()
-        drill.configure("none")
+        drill.configure("covering", "none", "negative-space")
         job.start()
         drill.change(40)
         job.wait()
