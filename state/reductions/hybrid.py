@@ -107,7 +107,7 @@ def covers(boxes: Boxes, low: Ranks, high: Ranks, budget: int) -> bool | None:
     return None if answer == EXHAUSTED else answer == COVERED
 
 
-class _Proving:
+class Proving:
     """The judge that says "covered" only when that is certain."""
 
     steps = STEPS
@@ -159,7 +159,7 @@ class Hybrid(GroupCovering):
         if faults:
             raise ConfigError(faults)
         settings = {"budget": BUDGET, "error": ERROR, "trials_max": TRIALS_MAX} | given
-        super().__init__(domain, _Proving(**settings))  # type: ignore[arg-type]
+        super().__init__(domain, Proving(**settings))  # type: ignore[arg-type]
 
     @staticmethod
     def check_parameters(parameters: Mapping[str, object]) -> list[str]:

@@ -103,7 +103,7 @@ def naive_cells(s: Box, row: Box) -> list[set[tuple[int, ...]]]:
 @given(cases())
 @settings(max_examples=250, deadline=None)
 def test_cells_and_conflicts_are_what_the_definitions_say(case: tuple[Box, list[Box]]) -> None:
-    """Definitions 2 and 5: a cell is defined iff satisfiable in s; free iff it meets each defined cell of other rows."""
+    """Definitions 2 and 5: a cell is defined iff satisfiable in s; free iff it meets each of the others."""
     s, rows = case
     table = table_of(s, rows)
     cells = [naive_cells(s, row) for row in rows]
@@ -132,7 +132,7 @@ def test_fast_answers_are_true(case: tuple[Box, list[Box]]) -> None:
 @given(cases(), st.randoms(use_true_random=False))
 @settings(max_examples=500, deadline=None)
 def test_the_minimised_set_decides_as_the_whole_and_its_witness_grows(case: tuple[Box, list[Box]], random) -> None:  # type: ignore[no-untyped-def]
-    """Algorithm 2: S' covers s iff S does; a point outside S' grows into a box outside S; no row of S' is in another."""
+    """Algorithm 2: S' covers s iff S does; a point outside S' grows into a box outside S; no row is in another."""
     s, rows = case
     table = table_of(s, rows)
     minimised = table.minimised()

@@ -65,7 +65,7 @@ def points_of(box: tuple[list[int], ...]) -> set[tuple[int, ...]]:
 def test_subtraction_equals_enumeration(
     box: tuple[list[int], ...], rows: list[tuple[list[int], ...]], budget: int
 ) -> None:
-    """COVERED and UNCOVERED are what enumeration says, and the point left is uncovered; only a budget may say neither."""
+    """COVERED and UNCOVERED are what enumeration says, and the point left is uncovered; a budget may say neither."""
     left = points_of(box).difference(*(points_of(row) for row in rows))
     low, high = np.array(box).T.copy()
     ends = Boxes.of([([a for a, _ in row], [b for _, b in row]) for row in rows], d=3)

@@ -71,7 +71,7 @@ MIDDLE = Boxes.of([([400, 400], [600, 600])])
 
 
 def test_at_the_cap_it_forwards_and_says_what_the_cap_costs() -> None:
-    """A gap of one point in 201 x 201 asks for more trials than allowed: forwarded, and the error at the cap is told."""
+    """A gap of one point in 201 x 201 asks for more trials than allowed: forwarded, and the error there is told."""
     p = Probabilistic(SQUARE, {"trials_max": 1000})
     p.update(pinwheel())
     assert set(p.update({"s": MIDDLE}).added) == {"s"}
