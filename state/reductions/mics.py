@@ -194,6 +194,7 @@ class Mics:
         self.domain = _ends_of(domain)
         self.given = dict(parameters or {})
         self.parameters = Parameters.of(parameters)
+        assert self.parameters.mode == "projected", "mode 'indexed' is `IndexedMics`"
         self._owners: dict[str, int] = {}
         """Live ids, and the number under which their ranges stand in `_live`."""
         self._next = 0
@@ -238,14 +239,21 @@ class Mics:
 
     def entries(self) -> dict[str, Ranges]:
         """The live entries. Cost: O(n log n)."""
+        return self.ranges_of(self._owners)
+
+    def ranges_of(self, ids: Iterable[str]) -> dict[str, Ranges]:
+        """Those of `ids` that are live, with their ranges. Cost: one pass over all ranges and a sort of theirs."""
+        wanted = {id: self._owners[id] for id in ids if id in self._owners}
+        numbers = np.array(list(wanted.values()), np.int64)
         starts, ends, owners = self._live.columns()
+        if len(numbers) < len(self._owners):
+            theirs = np.isin(owners, numbers)
+            starts, ends, owners = starts[theirs], ends[theirs], owners[theirs]
         order = np.argsort(owners, kind="stable")
         starts, ends, owners = starts[order], ends[order], owners[order]
-        result = {}
-        for id, owner in self._owners.items():
-            left, right = np.searchsorted(owners, owner), np.searchsorted(owners, owner, side="right")
-            result[id] = Ranges(starts[left:right], ends[left:right])
-        return result
+        lefts, rights = np.searchsorted(owners, numbers), np.searchsorted(owners, numbers, side="right")
+        spans = zip(wanted, lefts.tolist(), rights.tolist(), strict=True)
+        return {id: Ranges(starts[left:right], ends[left:right]) for id, left, right in spans}
 
     def forwarded(self) -> dict[str, Geometry]:
         """Everything the neighbour holds: one range per id."""

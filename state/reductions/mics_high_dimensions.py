@@ -33,6 +33,7 @@ from state.reductions.mics import Mics, Parameters
 from state.reductions.mics import check_parameters as check_mics_parameters
 from state.reductions.negative_tree import NegativeTree
 from state.reductions.packing import pack_entries, unpack_entries_and
+from state.reductions.rspc import decide, seed_of
 from state.space.boxes import PRESENT_MAX, PRESENT_MIN, Boxes, Ranks
 from state.space.event_type import EventType
 from state.space.grid import Grid
@@ -92,8 +93,29 @@ def negative_space(candidates: Boxes, entry: Boxes) -> bool:
     return len(rest) == 0
 
 
+def rspc(error: float, trials_max: int) -> ExactPhase:
+    """An exact phase by [RSPC06]: "not covered" is proven or undecided, "covered" wrong with probability <= `error`.
+
+    Not among `EXACT_PHASES`: a phase that may lose publications is for those who hand it over themselves.
+    """
+
+    def covered(candidates: Boxes, entry: Boxes) -> bool:
+        for low, high in entry:
+            met = (candidates.lows <= high).all(axis=1) & (candidates.highs >= low).all(axis=1)
+            lows, highs = candidates.lows[met], candidates.highs[met]
+            seed = seed_of("", low, high)
+            if (
+                not len(lows)
+                or not decide(low, high, lows, highs, error=error, trials_max=trials_max, seed=seed).covered
+            ):
+                return False
+        return True
+
+    return covered
+
+
 EXACT_PHASES: dict[str, ExactPhase] = {"pairwise": pairwise, "negative-space": negative_space}
-"""What the parameter `exact` may name; [RSPC06] plugs in by handing its own callable to `IndexedMics`."""
+"""What the parameter `exact` may name; any other callable can be handed to `IndexedMics`."""
 
 
 # --- subscription indexing ----------------------------------------------------------------------------------
@@ -212,6 +234,9 @@ class CompiledIndex:
         empty = Boxes.empty(len(grid.attributes))
         self._lows = np.concatenate([empty.lows, *(boxes.lows for boxes in entries)])
         self._highs = np.concatenate([empty.highs, *(boxes.highs for boxes in entries)])
+
+    def __len__(self) -> int:
+        return len(self._starts)
 
     def table(self) -> Ranges:
         """The merged ranges: what content space projection would forward by."""

@@ -20,6 +20,7 @@ from state.reductions.mics_high_dimensions import (
     judged,
     negative_space,
     pairwise,
+    rspc,
     subset_grids,
 )
 from state.space.boxes import Boxes
@@ -38,11 +39,11 @@ SPACE = BoxSpace((0,) * D, (SIDE - 1,) * D)
 CUBE = Boxes.of([([0] * D, [SIDE - 1] * D)])
 
 
-def contract(exact, **more) -> Contract:
-    parameters = {"mode": "indexed", "exact": exact}
+def contract(name, exact=None, **more) -> Contract:
+    parameters = {"mode": "indexed", "exact": name}
     return Contract(
-        make=lambda: IndexedMics(CUBE, parameters, grid=GRID),
-        decode=lambda blob: IndexedMics.decode(blob, CUBE, parameters, grid=GRID),
+        make=lambda: IndexedMics(CUBE, parameters, grid=GRID, exact=exact),
+        decode=lambda blob: IndexedMics.decode(blob, CUBE, parameters, grid=GRID, exact=exact),
         space=SPACE,
         guarantee="exact",
         **more,
@@ -51,6 +52,8 @@ def contract(exact, **more) -> Contract:
 
 CONTRACT = contract("pairwise")
 NEGATIVE = contract("negative-space", complete=True)
+RSPC = contract("rspc", rspc(1e-12, 10**6), complete=True, examples=20)
+TestRspc = machine(RSPC).TestCase
 TestPairwise = machine(CONTRACT).TestCase
 TestNegativeSpace = machine(NEGATIVE).TestCase
 
@@ -136,9 +139,10 @@ def test_projection_and_subsets_lose_nothing(entries) -> None:
 @given(SPACE.entries(), SPACE.entries())
 @settings(deadline=None, max_examples=100)
 def test_exact_phases(candidates, entry) -> None:
-    """Negative space answers for the union; pairwise says yes only where the union covers."""
+    """Negative space and RSPC answer for the union; pairwise says yes only where the union covers."""
     covered = SPACE.points(entry) <= SPACE.points(candidates)
     assert negative_space(candidates, entry) == covered
+    assert rspc(1e-12, 10**6)(candidates, entry) == covered
     assert covered or not pairwise(candidates, entry)
     assert len(entry) == 0 or pairwise(entry, entry)
 
