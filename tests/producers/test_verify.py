@@ -1,0 +1,368 @@
+"""`verify` over a simulated overlay: the router's own core in memory, its topics read as Kafka's would be.
+
+The simulation routes with the index of the moment, batches come in any order, deployments are slow and fast, so that
+publications fall into every gap that a change has. Whatever it does right must be accepted; whatever is then spoiled
+must be found.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from producers.verify import Verification
+from producers.workloads.mixed import events, filters
+from state.broker.keys import home_key
+from state.broker.protocol import Expire, encode
+from state.config import parse
+from state.messages import Output, dead_letter_headers, delivery_id, event_digest, joined_ids
+from state.simulation.world import Event, Outcome, World
+
+TEXT = """
+[deployment]
+prefix = "p"
+[overlay]
+brokers = ["b1", "b2", "b3", "b4"]
+links = [["b1", "b2"], ["b2", "b3"], ["b2", "b4"]]
+[types.quote]
+cubes = 2
+reduction = "none"
+[types.quote.attributes]
+price = { kind = "int", min = 0, max = 20 }
+symbol = { kind = "text" }
+[[sources]]
+topic = "legacy"
+broker = "b4"
+type = "quote"
+"""
+CONFIG = parse(TEXT)
+ALONE = [("b1", "b2", "b3", "b4")]
+SPLIT = [("b1", "b2"), ("b3", "b4")]
+
+
+class MemoryTransport:
+    """Reads the topics of a simulated world; every partition is the first."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def topics(self):
+        return set(self.log.topics)
+
+    def partitions(self, topic):
+        return (0,) if topic in self.log.topics else ()
+
+    def span(self, topic, partition):
+        records = self.log.topics[topic]
+        return (records[0].offset, records[-1].offset + 1) if records else (0, 0)
+
+    def read(self, starts):
+        return MemoryReader([r for (topic, _), at in starts.items() for r in self.log.topics[topic] if r.offset >= at])
+
+
+class MemoryReader:
+    def __init__(self, records):
+        self.records = records
+
+    def poll(self, timeout_s):
+        given, self.records = self.records, []
+        return given
+
+    def close(self):
+        pass
+
+
+class Running:
+    """A simulated overlay whose jobs also write what the real ones do: progress, deliveries, the routing log."""
+
+    def __init__(self, hosting=ALONE, seed=0, config=CONFIG):
+        self.rng = random.Random(seed)
+        self.config = config
+        self.world = World(config, hosting)
+        self.log, self.topics = self.world.log, config.topics
+        self.filter, self.event = filters(config.types["quote"], seed), events(config.types["quote"], seed)
+        self.read = [dict.fromkeys(self._inputs(d), 0) for d in self.world.deployments]
+        self.sent = 0
+        for topic in (self.topics.subscriptions, self.topics.advertisements, self.topics.control):
+            self.log.topics[topic]
+        for deployment in self.world.deployments:
+            self._progress(deployment, "control", deployment.positions)
+
+    def _inputs(self, deployment):
+        hosts = deployment.config.deployment.hosts
+        links = [self.topics.link(a, b) for b in hosts for a in self.config.overlay.neighbours(b) if a not in hosts]
+        return [self.topics.publications, "legacy", *links]
+
+    def _append(self, topic, value, key=None, headers=()):
+        body = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+        return self.log.append(Output(topic, key, body, tuple(headers)))
+
+    def _progress(self, deployment, query, offsets):
+        line = {"deployment": deployment.config.deployment.name, "query": query, "offsets": {}}
+        line["hosts"] = list(deployment.config.deployment.hosts)
+        line["offsets"] = {topic: {"0": offset} for topic, offset in offsets.items()}
+        self._append(self.topics.progress, line)
+
+    # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def change(self):
+        broker, id = self.rng.choice(self.config.overlay.brokers), f"s{self.rng.randint(0, 4)}"
+        if self.rng.random() < 0.3:
+            self.world.send(self.topics.subscriptions, f"{broker}/quote/{id}", None)
+            return
+        value = {"client": self.rng.choice(["alice", "bob"]), "filter": self.filter()}
+        if self.rng.random() < 0.15:
+            value["filter"] = "price <"
+        if self.rng.random() < 0.2:
+            value["sink"] = "shared"
+        if self.rng.random() < 0.3:
+            value["ttl_ms"] = self.rng.randint(1, 60)
+        if self.rng.random() < 0.3:
+            value["version"] = self.rng.randint(0, 6)
+        self.world.send(self.topics.subscriptions, f"{broker}/quote/{id}", value)
+
+    def expire(self):
+        """The timer: tell home of what is due."""
+        for kind, broker, type_name, id, fact in self.world.facts():
+            if fact.live and fact.expires_ms is not None and fact.expires_ms <= self.log.now_ms:
+                key = str(home_key(broker, type_name, id, self.config))
+                self._append(
+                    self.topics.control, encode(Expire(kind == "advertisement", id, fact.version)), key.encode()
+                )
+
+    def publish(self):
+        self.sent += 1
+        chance = self.rng.random()
+        if chance < 0.1:
+            self._append("legacy", self.event(), b"k")
+        elif chance < 0.15:
+            self._append(self.topics.publications, b"no json", None, self._headers("b1"))
+        else:
+            self._append(self.topics.publications, self.event(), b"k", self._headers(self._broker()))
+
+    def _broker(self):
+        return self.rng.choice([*self.config.overlay.brokers, "nowhere"])
+
+    def _headers(self, broker):
+        named = {"specversion": "1.0", "id": str(self.sent), "source": "test", "type": "quote", "broker": broker}
+        return [(f"ce_{name}", value.encode()) for name, value in named.items()]
+
+    def control(self):
+        deployment = self.rng.choice(self.world.deployments)
+        deployment.step(self.rng)
+        self._progress(deployment, "control", deployment.positions)
+
+    def route(self, number=None):
+        """One batch of one deployment's route query."""
+        number = self.rng.randrange(len(self.world.deployments)) if number is None else number
+        deployment, read = self.world.deployments[number], self.read[number]
+        for topic in read:
+            records = self.log.topics[topic][read[topic] :]
+            for record in records:
+                self._route(deployment, record)
+            if records:
+                line = {"topic": topic, "partition": 0, "first": records[0].offset, "last": records[-1].offset}
+                self._append(self.topics.routed, line)
+            read[topic] += len(records)
+        self._progress(deployment, "route", read)
+
+    def _route(self, deployment, record):
+        headers, hosts = dict(record.headers), deployment.config.deployment.hosts
+        if record.topic == "legacy":
+            added = {"specversion": "1.0", "id": f"0/{record.offset}", "source": "kafka:legacy", "type": "quote"}
+            headers |= {f"ce_{name}": value.encode() for name, value in (added | {"broker": "b4"}).items()}
+        parts = record.topic.split(".")
+        at, origin = (parts[-1], parts[-2]) if parts[1:2] == ["link"] else (headers["ce_broker"].decode(), None)
+        if at not in hosts and not (at not in self.config.overlay.brokers and "b1" in hosts):
+            return
+        if at not in hosts or record.value == b"no json":
+            more = dead_letter_headers("bad-event", "so", *record.place)
+            self._append(self.topics.deadletter, record.value, record.key, [*headers.items(), *more])
+            return
+        source, id = headers["ce_source"], headers["ce_id"]
+        outcome = Outcome()
+        arrival = SimpleNamespace(row=0, broker=at, origin=origin)
+        deployment.route("quote", [Event(id.decode(), "quote", at, record.value)], [arrival], [outcome])
+        for delivery in outcome.deliveries:
+            more = [("hilcast_delivery", delivery_id(event_digest(source, id), delivery.client).encode())]
+            more += [("hilcast_subscriptions", joined_ids(list(delivery.subscriptions)).encode())]
+            more += [("hilcast_client", delivery.client.encode()), ("hilcast_epoch", b"1.1")]
+            self._append(delivery.destination, record.value, record.key, [*headers.items(), *more])
+        for a, b in outcome.links:
+            if b not in hosts:
+                self._append(self.topics.link(a, b), record.value, record.key, headers.items())
+
+    def live(self, steps):
+        """Let things happen in any order."""
+        actions = [self.change, self.publish, self.publish, self.control, self.control, self.route, self.expire]
+        for _ in range(steps):
+            self.rng.choice(actions)()
+
+    def rest(self):
+        """Let the control plane come to rest, as `hilcast wait` would see it, then route all that is left."""
+        while any(d.behind() for d in self.world.deployments):
+            for deployment in self.world.deployments:
+                deployment.step()
+                self._progress(deployment, "control", deployment.positions)
+        for _ in range(4):
+            for number in range(len(self.world.deployments)):
+                self.route(number)
+
+    def verify(self, **more):
+        return Verification(self.config, MemoryTransport(self.log), **more).run()
+
+    def deliveries(self):
+        return [r for t in sorted(self.log.topics) if t == "shared" or ".deliver." in t for r in self.log.topics[t]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([ALONE, SPLIT]))
+def test_what_the_core_does_right_is_accepted_at_every_moment(seed, hosting):
+    """In the middle of everything and at rest, nothing that the router's core did is called missing or wrong."""
+    running = Running(hosting, seed)
+    running.live(60)
+    midway = running.verify()
+    assert midway.ok, midway.findings
+    running.rest()
+    running.live(40)
+    running.rest()
+    at_rest = running.verify()
+    assert at_rest.ok, at_rest.findings
+    assert at_rest.pending == 0
+    assert at_rest.published == running.sent
+
+
+def standing(hosting=ALONE, seed=1, publications=60):
+    """Subscriptions in force, then publications: nothing is undecided."""
+    running = Running(hosting, seed)
+    for number, broker in enumerate(("b1", "b2", "b3", "b4", "b4")):
+        value = {"client": "alice" if number % 2 else "bob", "filter": ["price < 12", "price > 6"][number % 2]}
+        running.world.send(running.topics.subscriptions, f"{broker}/quote/s{number}", value)
+    running.rest()
+    for _ in range(publications):
+        running.publish()
+    running.rest()
+    return running
+
+
+@pytest.mark.parametrize("hosting", [ALONE, SPLIT])
+def test_after_the_fence_nothing_is_undecided(hosting):
+    """What is sent after everything was in force is decided, delivery by delivery; a client's parts are united."""
+    running = standing(hosting)
+    found = running.verify()
+    assert found.ok
+    assert found.expected > 20
+    assert found.refused > 0
+    # the clock of an existing producer is not trusted to the second: what it sent is undecided for a while
+    legacy = [r for r in running.deliveries() if dict(r.headers)["ce_source"] == b"kafka:legacy"]
+    events = {(r.topic, dict(r.headers)["ce_id"]) for r in legacy}
+    assert found.undecided == len(events) == found.delivered - found.expected
+
+
+@pytest.mark.parametrize("hosting", [ALONE, SPLIT])
+def test_each_dropped_delivery_is_found(hosting):
+    """Whichever delivery is taken away, it is missing (or, if another part of it is left, its ids are)."""
+    running = standing(hosting)
+    decided = [r for r in running.deliveries() if dict(r.headers)["ce_source"] == b"test"]
+    for record in [r for r in decided if r.offset > 0][::7]:
+        topic = running.log.topics[record.topic]
+        running.log.topics[record.topic] = [r for r in topic if r is not record]
+        found = running.verify()
+        assert not found.ok
+        assert found.missing + found.missing_ids >= 1
+        running.log.topics[record.topic] = topic
+    assert running.verify().ok
+
+
+def test_wrong_altered_and_repeated_deliveries_are_found():
+    """A delivery to the wrong client, one with other bytes, and a repeat are each told apart."""
+    running = standing()
+    record = next(r for r in running.deliveries() if dict(r.headers)["ce_source"] == b"test")
+    wrong = tuple((n, b"eve" if n == "hilcast_client" else v) for n, v in record.headers)
+    running.log.append(Output("p.deliver.eve", record.key, record.value, wrong))
+    assert running.verify().wrong >= 1
+    running.log.topics.pop("p.deliver.eve")
+    running.log.append(Output(record.topic, record.key, b"{}", record.headers))
+    assert running.verify().wrong == 1
+    running.log.topics[record.topic].pop()
+    running.log.append(Output(record.topic, record.key, record.value, record.headers))
+    repeated = running.verify()
+    assert (repeated.ok, repeated.repeats) == (True, 1)
+
+
+def test_a_lost_dead_letter_is_found():
+    """A publication that cannot be used and has no dead letter has vanished."""
+    running = standing()
+    running.log.topics[running.topics.deadletter].pop()
+    assert running.verify().unanswered == 1
+
+
+def test_what_is_not_routed_is_pending():
+    """Publications that no route query has finished are pending, not missing."""
+    running = standing()
+    for _ in range(10):
+        running.publish()
+    found = running.verify()
+    assert (found.ok, found.pending) == (True, 10)
+
+
+def test_only_what_was_published_since_then_is_judged():
+    """Earlier publications and their deliveries are left out, an earlier fault too."""
+    running = standing()
+    for topic in [t for t in running.log.topics if ".deliver." in t]:
+        running.log.topics[topic].clear()
+    assert running.verify().missing > 0
+    since = running.log.now_ms
+    for _ in range(20):
+        running.publish()
+    running.rest()
+    found = running.verify(since_ms=since)
+    assert found.ok
+    assert 0 < found.published <= 20
+
+
+def test_a_margin_makes_more_undecided():
+    """If clocks may be far apart nothing that is near a change is decided."""
+    running = standing()
+    found = running.verify(margin_ms=10**6)
+    assert found.ok
+    assert (found.expected, found.undecided > 20) == (0, True)
+
+
+def test_subscriptions_whose_inbox_was_deleted_are_known_from_the_registry():
+    """After Kafka has deleted the inbox and its receipts, the registry tells what stands; nothing is wrong then."""
+    running = standing()
+    running.world.send(running.topics.subscriptions, "b1/quote/late", {"client": "carol", "filter": "price = 1"})
+    running.rest()
+    for topic in (running.topics.subscriptions, running.topics.receipts):
+        last = running.log.topics[topic][-1]
+        running.log.topics[topic] = [replace(last)]
+    for _ in range(20):
+        running.publish()
+    running.rest()
+    found = running.verify()
+    assert found.ok
+    assert found.delivered > 20
+
+
+def test_a_destination_whose_beginning_was_deleted_is_judged_from_there():
+    """What Kafka has deleted of a delivery topic is not missing; what is missing after that is."""
+    running = standing()
+    topic = max((t for t in running.log.topics if ".deliver." in t), key=lambda t: len(running.log.topics[t]))
+    first = len(running.log.topics[topic])
+    for _ in range(40):
+        running.publish()
+    running.rest()
+    whole = running.log.topics[topic]
+    running.log.topics[topic] = whole[first // 2 :]
+    assert running.verify().ok
+    later = next(r for r in whole[first:] if dict(r.headers)["ce_source"] == b"test")
+    running.log.topics[topic] = [r for r in whole[first // 2 :] if r is not later]
+    found = running.verify()
+    assert (found.ok, found.missing) == (False, 1)
