@@ -29,7 +29,8 @@ from state.errors import ConfigError, HilcastError
 from state.kernels import njit
 from state.reductions.interface import Decision, Delta, Geometry
 from state.reductions.negative_space_approximate import CHOICES, ApproximateSpace
-from state.reductions.negative_tree import NegativeTree, concatenated, pack_boxes, split, unpack_boxes, volume
+from state.reductions.negative_tree import NegativeTree, concatenated, own, pack_boxes, split, unpack_boxes, volume
+from state.reductions.negative_tree import warm as warm_tree
 from state.space.boxes import Boxes, Ranks
 
 FORMAT = 1
@@ -400,6 +401,15 @@ def _union_volume(boxes: Boxes) -> int | None:
     return total
 
 
+def warm() -> None:
+    """Compile or load every kernel of both modes."""
+    warm_tree()
+    for mode in ("exact", "approximate"):
+        space = NegativeSpace(Boxes.of([([0], [99])]), {"mode": mode, "max_boxes": 2})
+        space.update({str(i): Boxes.of([([10 * i], [10 * i + i])]) for i in range(9)})
+        space.update({}, ["7"])
+
+
 # --- the reduction ------------------------------------------------------------------------------------------
 
 
@@ -498,6 +508,7 @@ class NegativeSpace:
         fresh: dict[str, Boxes] = {}
         for id, boxes in added.items():
             assert isinstance(boxes, Boxes)
+            boxes = Boxes(own(boxes.lows), own(boxes.highs))
             assert (boxes.lows >= self._domain.lows).all(), f"{id} leaves the cube"
             assert (boxes.highs <= self._domain.highs).all(), f"{id} leaves the cube"
             if self._entry(id) != boxes:
@@ -554,9 +565,8 @@ class NegativeSpace:
             cut = self._exact.subscribe(boxes)
         if self._approximate is not None:
             self._approximate.subscribe(id, boxes, len(self._active) + len(self._passive) + 1)
-        # Only what is cut out as a whole may take over: nobody else keeps the space of a retired entry open.
-        if self.settings.retire and (cut is None or cut.all()):
-            self._retire_inside(id, boxes)
+        if self.settings.retire:
+            self._retire_inside(id, boxes, cut is None or bool(cut.all()))
         self._active.add(id, boxes, cut)
 
     def _covered(self, boxes: Boxes, count: bool = False) -> bool:
@@ -578,9 +588,14 @@ class NegativeSpace:
             self._counters["covered_by_one" if by_one else "covered_together"] += 1
         return True
 
-    def _retire_inside(self, id: str, boxes: Boxes) -> None:
-        """Withdraw the active entries inside the new one, before it is among them."""
+    def _retire_inside(self, id: str, boxes: Boxes, is_cut: bool) -> None:
+        """Withdraw the active entries inside the new one, before it is among them.
+
+        A new one that is not cut out cannot take over what is: nobody would give that space back.
+        """
         for old in self._active.inside(boxes):
+            if not is_cut and self._active.cut_of(old).any():
+                continue
             if self._approximate is not None:
                 self._approximate.hand_over(old, id)
             retired = self._active.remove(old)
@@ -640,6 +655,7 @@ class NegativeSpace:
     def decide(self, entry: Geometry) -> Decision:
         """Say whether `entry` would be withheld: by whom, or with a point that nothing covers."""
         assert isinstance(entry, Boxes)
+        entry = Boxes(own(entry.lows), own(entry.highs))
         if self._covered(entry):
             rows = [self._active.containing(low, high) for low, high in entry]
             if rows and min(rows) >= 0:

@@ -457,6 +457,25 @@ def _build(rows: Ranks, bounds: Ranks, child: Nodes, scale: NDArray[np.float64])
     return used
 
 
+def own(ranks: Ranks) -> Ranks:
+    """The array itself, or a copy where it is read-only or no plain run of memory.
+
+    numba compiles a kernel anew, for seconds, for each kind of array; arrays out of a message are read-only.
+    """
+    return ranks if ranks.flags.writeable and ranks.flags.c_contiguous else np.array(ranks, order="C")
+
+
+def warm() -> None:
+    """Compile or load every kernel of the tree."""
+    tree = NegativeTree(Boxes.of([([0], [99])]))
+    for i in range(2, 90, 3):
+        tree.subtract(np.array([i]), np.array([i]))
+    tree.subtract_best(np.array([20]), np.array([40]), 1)
+    tree.add(Boxes.of([([30], [35])]))
+    tree.covered(np.array([2]), np.array([2]))
+    NegativeTree.decode(tree.encode())
+
+
 # --- the tree -----------------------------------------------------------------------------------------------
 
 
@@ -505,7 +524,7 @@ class NegativeTree:
 
         Cost: a walk to the first negative box that meets it, or past all that do not.
         """
-        return not _meets_any(self._bounds, self._child, low, high, self._stack)
+        return not _meets_any(self._bounds, self._child, own(low), own(high), self._stack)
 
     def all_covered(self, boxes: Boxes) -> bool:
         """Tell whether nothing of any of `boxes` is negative."""
@@ -513,7 +532,7 @@ class NegativeTree:
 
     def meeting(self, low: Ranks, high: Ranks) -> Boxes:
         """The parts of the negative boxes inside [low, high], in the order of their low corners."""
-        n_hits, _ = self._find(low, high)
+        n_hits, _ = self._find(own(low), own(high))
         rows = self._bounds[self._hits[:n_hits]]
         return in_order(Boxes(np.maximum(rows[:, : self.d], low), np.minimum(rows[:, self.d :], high)))
 
@@ -545,6 +564,7 @@ class NegativeTree:
         Guarantee: at most 2d - 1 boxes more per box hit (proposition 2).
         Cost: O(hits * d²) after the walk; now and then O(n log n) to build anew, paid by as many cuts.
         """
+        low, high = own(low), own(high)
         n_hits, n_trail = self._find(low, high)
         if n_hits == 0:
             return True
@@ -563,6 +583,7 @@ class NegativeTree:
         (a box that does not fit is passed over), and an emptied box is free; figure 8 counts pieces, goes a
         step beyond k, never takes the chosen box off its list, and does not ask whether the list is empty.
         """
+        low, high = own(low), own(high)
         n_hits, n_trail = self._find(low, high)
         if n_hits == 0:
             return Boxes.empty(self.d), 0

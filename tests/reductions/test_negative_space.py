@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import ConfigError, HilcastError
-from state.reductions import negative_space
+from state.reductions import negative_space, negative_tree
 from state.reductions.interface import Geometry, Reduction, add, remove
 from state.reductions.negative_space import NegativeSpace, Settings
 from state.reductions.negative_tree import MERGE_MIN, NegativeTree
@@ -356,6 +356,40 @@ def test_redundant_forwards_have_no_false_witness() -> None:
     assert not decision.covered
     assert decision.witness is None
     assert "no cover is known" in decision.reason
+
+
+def test_a_box_that_is_not_cut_out_takes_nothing_over() -> None:
+    """Under the cap, an entry that is cut out is not retired into one that is not: its space would stay lost."""
+    space = NegativeSpace(Boxes.of([([0, 0], [9, 9])]), {"max_boxes": 4, "rebuild": 0})
+    small, wide = Boxes.of([([4, 4], [5, 5])]), Boxes.of([([2, 2], [7, 7])])
+    add(space, "small", small)
+    delta = add(space, "wide", wide)
+    assert (space.stats()["uncut_boxes"], delta.removed) == (1, ())
+    remove(space, "wide")
+    assert space.forwarded() == {"small": small}
+
+
+IN_TREE = ("_meets_any", "_collect", "_new_boxes", "_cut", "_choose", "_insert", "_leaves", "_build")
+KERNELS = [getattr(negative_tree, name) for name in IN_TREE]
+KERNELS += [getattr(negative_space, name) for name in ("_meeting", "_containing", "_contained")]
+
+
+def test_arrays_out_of_messages_compile_nothing_anew() -> None:
+    """After `warm`, entries in read-only arrays and views find every kernel compiled."""
+    negative_space.warm()
+    before = [len(kernel.signatures) for kernel in KERNELS]
+    assert min(before) > 0
+    for mode in ("exact", "approximate"):
+        space = NegativeSpace(Boxes.of([([0, 0], [99, 99])]), {"mode": mode})
+        for i in range(12):
+            low = np.frombuffer(np.array([[i, 3 * i]]).tobytes(), np.int64).reshape(1, 2)
+            high = np.asfortranarray(np.array([[i + 20, 3 * i + 30], [0, 0]]))[:1]
+            space.decide(Boxes(low, high))
+            space.update({str(i): Boxes(low, high)})
+            space.tree.witness(Boxes(low, high))
+        space.update({}, ["0", "5"])
+        NegativeSpace.decode(space.encode(), Boxes.of([([0, 0], [99, 99])]), {"mode": mode}).update({}, ["7"])
+    assert [len(kernel.signatures) for kernel in KERNELS] == before
 
 
 # --- parameters and state -----------------------------------------------------------------------------------
