@@ -80,6 +80,10 @@ class OverlapIndex:
         """Tell whether two filters overlap: the same relation, without an index."""
         return overlap(self.normal(one), self.normal(other))
 
+    def associations_of(self, filter: Filter) -> int:
+        """How many predicates a filter uses once it is in the index: the paper's measure of memory."""
+        return len(self.normal(filter).leaves)
+
     def stats(self) -> dict[str, int]:
         """Figures for people: both sides, as `advertisements_...` and `subscriptions_...`."""
         sides = {"advertisements": self.advertisements, "subscriptions": self.subscriptions}

@@ -45,6 +45,11 @@ class _Changes:
         self._at, self._size = changes, size
 
 
+def _really(changed: dict[str, Filter], queue: DegradationQueue) -> list[str]:
+    """The ids whose filter is another one than before: a pruning may be performed and undone in one go."""
+    return [id for id, before in changed.items() if queue.current(id) != before]
+
+
 class AdvertisementPruning:
     """Keeps the advertisements of an `OverlapIndex` within a budget.
 
@@ -71,10 +76,8 @@ class AdvertisementPruning:
         self._observations = observations
         self.associations_max = associations_max
         self.growth_max = growth_max
-        self._queue = DegradationQueue(self._degradation())
+        self._queue = DegradationQueue(self._degradation(), index.associations_of)
         self._neighbour: dict[str, str] = {}
-        self._associations: dict[str, int] = {}
-        self._total = 0
         self._changes = _Changes(), _Changes()
         self._sample = FilterIndex(index.event_type)
         self._overlaps: dict[str, tuple[int, int]] = {}
@@ -86,7 +89,7 @@ class AdvertisementPruning:
     @property
     def associations(self) -> int:
         """The predicates that all advertisements use as pruned so far."""
-        return self._total
+        return self._queue.associations
 
     @property
     def growth(self) -> float:
@@ -107,7 +110,6 @@ class AdvertisementPruning:
         self._forget(id)
         self._neighbour[id] = neighbour
         self._queue.add(id, filter)
-        self._account(id, filter)
         self._measure(id)
         self._index.add_advertisement(id, filter, neighbour)
 
@@ -122,19 +124,20 @@ class AdvertisementPruning:
         subscriptions, changes = self._index.subscriptions, self._changes
         if changes[0].due(subscriptions.changes, len(subscriptions)) or changes[1].due(*self._seen()):
             self.refresh()
-        changed: dict[str, None] = {}
+        changed: dict[str, Filter] = {}
         while self._too_many_overlaps(self._sums[1]) and (last := self._queue.costliest()) is not None:
             self._undo(last[1], changed)
-        while self._too_large(self._total) and (best := self._queue.best()) is not None:
+        while self._too_large(self.associations) and (best := self._queue.best()) is not None:
             self._prune(best[1], best[2], changed)
         while self.associations_max is not None and (last := self._queue.costliest()) is not None:
             _, id, before = last
-            if self._too_large(self._total - self._associations[id] + self._size(before)):
+            if self._too_large(self._queue.associations_with(id, before)):
                 break
             self._undo(id, changed)
-        for id in changed:
+        result = _really(changed, self._queue)
+        for id in result:
             self._index.add_advertisement(id, self._queue.current(id), self._neighbour[id])
-        return list(changed)
+        return result
 
     def refresh(self) -> None:
         """Compute ranks, and overlaps with the sample, from the subscriptions and publications as they are now."""
@@ -142,7 +145,6 @@ class AdvertisementPruning:
         self._changes[0].done(subscriptions.changes, len(subscriptions))
         self._changes[1].done(*self._seen())
         self._queue.refresh(self._degradation())
-        self._total = sum(self._associations.values())
         if self.growth_max is None:
             return
         self._sample = FilterIndex(self._index.event_type)
@@ -157,7 +159,7 @@ class AdvertisementPruning:
         """Figures for people."""
         return {
             "advertisements": len(self._queue),
-            "associations": self._total,
+            "associations": self.associations,
             "prunings": self.pruned,
             "undone": self.undone,
             "refused": self.refused,
@@ -167,12 +169,9 @@ class AdvertisementPruning:
     def check(self) -> None:
         """Assert every invariant."""
         self._queue.check()
-        assert set(self._queue.ids()) == set(self._neighbour) == set(self._associations)
-        assert self._total == sum(self._associations.values())
-        for id, associations in self._associations.items():
-            normal = self._index.normal(self._queue.current(id))
-            assert associations == len(normal.leaves)
-            assert self._index.advertisements[id] == normal
+        assert self._queue.ids() == list(self._neighbour)
+        for id in self._neighbour:
+            assert self._index.advertisements[id] == self._index.normal(self._queue.current(id))
         if self.growth_max is not None:
             assert self._sums == [sum(pair[i] for pair in self._overlaps.values()) for i in (0, 1)]
 
@@ -196,42 +195,33 @@ class AdvertisementPruning:
     def _too_many_overlaps(self, overlaps: int) -> bool:
         return self.growth_max is not None and overlaps > self._sums[0] * (1 + self.growth_max)
 
-    def _size(self, filter: Filter) -> int:
-        return len(self._index.normal(filter).leaves)
-
     def _overlapped(self, filter: Filter) -> int:
         return sum(map(len, self._sample.overlapping(self._index.normal(filter)).values()))
 
-    def _prune(self, id: str, pruned: Filter, changed: dict[str, None]) -> None:
+    def _prune(self, id: str, pruned: Filter, changed: dict[str, Filter]) -> None:
         if self.growth_max is not None:
             overlaps = self._overlapped(pruned)
             if self._too_many_overlaps(self._sums[1] - self._overlaps[id][1] + overlaps):
                 self._queue.refuse(id)
                 self.refused += 1
                 return
+        changed.setdefault(id, self._queue.current(id))
         self._queue.prune(id)
         self.pruned += 1
-        self._change(id, changed)
+        self._recount(id)
 
-    def _undo(self, id: str, changed: dict[str, None]) -> None:
+    def _undo(self, id: str, changed: dict[str, Filter]) -> None:
+        changed.setdefault(id, self._queue.current(id))
         self._queue.undo(id)
         self.undone += 1
-        self._change(id, changed)
+        self._recount(id)
 
-    def _change(self, id: str, changed: dict[str, None]) -> None:
-        current = self._queue.current(id)
-        self._account(id, current)
+    def _recount(self, id: str) -> None:
         if self.growth_max is not None:
             before, now = self._overlaps[id]
-            overlaps = self._overlapped(current)
+            overlaps = self._overlapped(self._queue.current(id))
             self._overlaps[id] = before, overlaps
             self._sums[1] += overlaps - now
-        changed[id] = None
-
-    def _account(self, id: str, filter: Filter) -> None:
-        size = self._size(filter)
-        self._total += size - self._associations.get(id, 0)
-        self._associations[id] = size
 
     def _measure(self, id: str) -> None:
         if self.growth_max is None:
@@ -244,7 +234,6 @@ class AdvertisementPruning:
         if not self._queue.remove(id):
             return False
         del self._neighbour[id]
-        self._total -= self._associations.pop(id)
         before, now = self._overlaps.pop(id, (0, 0))
         self._sums = [self._sums[0] - before, self._sums[1] - now]
         return True
@@ -272,16 +261,16 @@ class SubscriptionPruning:
         self._observations = observations
         self.associations_max = associations_max
         self.degradation_max = degradation_max
-        self._queue = DegradationQueue(self._degradation)
-        self._associations: dict[str, int] = {}
-        self._total = 0
+        self._queue = DegradationQueue(self._degradation, index.associations_of)
+        self._local: dict[str, int] = {}
+        """Local subscriptions, with the predicates that each uses."""
         self._changes = _Changes()
         self.pruned = self.undone = 0
 
     @property
     def associations(self) -> int:
         """The predicates that all subscriptions use as pruned so far, local ones included."""
-        return self._total
+        return self._queue.associations + sum(self._local.values())
 
     def original(self, id: str) -> Filter:
         """A subscription as its subscriber wrote it; not asked for local ones, which have no other."""
@@ -297,9 +286,10 @@ class SubscriptionPruning:
         `local`: of a client of this broker. Such a one is never pruned, because it decides what is delivered.
         """
         self._forget(id)
-        if not local:
+        if local:
+            self._local[id] = self._index.associations_of(filter)
+        else:
             self._queue.add(id, filter)
-        self._account(id, filter)
         self._index.add_subscription(id, filter)
 
     def remove(self, id: str) -> bool:
@@ -312,26 +302,26 @@ class SubscriptionPruning:
         """Prune, or undo, until the budget is met; return the ids whose subscription in the index changed."""
         if self._changes.due(self._observations.seen, len(self._observations)):
             self.refresh()
-        changed: dict[str, None] = {}
-        while self._total > self.associations_max and len(self._observations):
+        changed: dict[str, Filter] = {}
+        room = self.associations_max - sum(self._local.values())
+        while self._queue.associations > room and len(self._observations):
             best = self._queue.best()
             if best is None or best[0] > self.degradation_max:
                 break
+            changed.setdefault(best[1], self._queue.current(best[1]))
             self._queue.prune(best[1])
             self.pruned += 1
-            self._account(best[1], best[2])
-            changed[best[1]] = None
         while (last := self._queue.costliest()) is not None:
             _, id, before = last
-            if self._total - self._associations[id] + self._size(before) > self.associations_max:
+            if self._queue.associations_with(id, before) > room:
                 break
+            changed.setdefault(id, self._queue.current(id))
             self._queue.undo(id)
             self.undone += 1
-            self._account(id, before)
-            changed[id] = None
-        for id in changed:
+        result = _really(changed, self._queue)
+        for id in result:
             self._index.add_subscription(id, self._queue.current(id))
-        return list(changed)
+        return result
 
     def refresh(self) -> None:
         """Compute selectivities from the publications as they are now."""
@@ -341,9 +331,9 @@ class SubscriptionPruning:
     def stats(self) -> dict[str, int]:
         """Figures for people."""
         return {
-            "subscriptions": len(self._associations),
-            "local": len(self._associations) - len(self._queue),
-            "associations": self._total,
+            "subscriptions": len(self._queue) + len(self._local),
+            "local": len(self._local),
+            "associations": self.associations,
             "prunings": self.pruned,
             "undone": self.undone,
         }
@@ -351,27 +341,14 @@ class SubscriptionPruning:
     def check(self) -> None:
         """Assert every invariant."""
         self._queue.check()
-        assert self._total == sum(self._associations.values())
+        assert not self._local.keys() & set(self._queue.ids())
         for id in self._queue.ids():
-            normal = self._index.normal(self._queue.current(id))
-            assert self._associations[id] == len(normal.leaves)
-            assert self._index.subscriptions[id] == normal
+            assert self._index.subscriptions[id] == self._index.normal(self._queue.current(id))
 
     def _degradation(self, before: Filter) -> Callable[[Filter], float]:
         selectivity, leaf_of = self._observations.selectivity, self._index.normal.leaf
         share = selectivity(before, leaf_of)
         return lambda after: selectivity(after, leaf_of) - share
 
-    def _size(self, filter: Filter) -> int:
-        return len(self._index.normal(filter).leaves)
-
-    def _account(self, id: str, filter: Filter) -> None:
-        size = self._size(filter)
-        self._total += size - self._associations.get(id, 0)
-        self._associations[id] = size
-
     def _forget(self, id: str) -> bool:
-        self._queue.remove(id)
-        size = self._associations.pop(id, None)
-        self._total -= size or 0
-        return size is not None
+        return self._local.pop(id, None) is not None or self._queue.remove(id)

@@ -56,6 +56,7 @@ def size(filter: Filter) -> int:
 class _Entry:
     original: Filter
     current: Filter
+    associations: int
     best: tuple[float, Filter] | None = None
     """The least degradation of a pruning of `current`, and what it makes."""
     steps: list[tuple[float, Filter]] = field(default_factory=list)
@@ -68,11 +69,14 @@ class _Entry:
 class DegradationQueue:
     """Filters under ids, each as written and as pruned so far, ordered by their best pruning.
 
+    `associations_of` tells how many predicates a filter uses once it is stored; `associations` is their sum.
     Cost: adding or pruning O(prunings * predicates) of that filter and O(log filters).
     """
 
-    def __init__(self, degradation: Degradation) -> None:
+    def __init__(self, degradation: Degradation, associations_of: Callable[[Filter], int] = size) -> None:
         self._degradation = degradation
+        self._associations_of = associations_of
+        self.associations = 0
         self._entries: dict[str, _Entry] = {}
         self._queue: list[tuple[float, int, int, str]] = []
         self._undo: list[tuple[float, int, str]] = []
@@ -98,13 +102,18 @@ class DegradationQueue:
 
     def add(self, id: str, filter: Filter) -> None:
         """Add a filter, unpruned; one under the same id is replaced."""
-        self._entries.pop(id, None)
-        entry = self._entries[id] = _Entry(filter, filter)
+        self.remove(id)
+        entry = self._entries[id] = _Entry(filter, filter, self._associations_of(filter))
+        self.associations += entry.associations
         self._enqueue(id, entry)
 
     def remove(self, id: str) -> bool:
         """Remove a filter; tell whether it was there."""
-        return self._entries.pop(id, None) is not None
+        entry = self._entries.pop(id, None)
+        if entry is None:
+            return False
+        self.associations -= entry.associations
+        return True
 
     def best(self) -> tuple[float, str, Filter] | None:
         """The pruning of the least degradation: how much it is, whose, and what it makes."""
@@ -123,9 +132,7 @@ class DegradationQueue:
         assert entry.best is not None, "a filter without prunings is not in the queue"
         least, pruned = entry.best
         entry.steps.append((least, entry.current))
-        entry.current = pruned
-        self._enqueue(id, entry)
-        self._enqueue_undo(id, entry)
+        self._change(id, entry, pruned)
 
     def refuse(self, id: str) -> None:
         """Take a filter out of the queue until it changes, or all are looked at anew."""
@@ -145,9 +152,12 @@ class DegradationQueue:
     def undo(self, id: str) -> None:
         """Take back the last pruning of a filter."""
         entry = self._entries[id]
-        _, entry.current = entry.steps.pop()
-        self._enqueue(id, entry)
-        self._enqueue_undo(id, entry)
+        _, before = entry.steps.pop()
+        self._change(id, entry, before)
+
+    def associations_with(self, id: str, filter: Filter) -> int:
+        """What `associations` would be if this filter stood for that of `id`."""
+        return self.associations - self._entries[id].associations + self._associations_of(filter)
 
     def refresh(self, degradation: Degradation) -> None:
         """Order all prunings by another measure of harm; what was pruned stays pruned."""
@@ -167,9 +177,18 @@ class DegradationQueue:
             assert filters[0] == entry.original
             assert all(after in list(prunings(before)) for before, after in pairwise(filters))
             assert entry.current != TRUE or not entry.steps
+            assert entry.associations == self._associations_of(entry.current)
+        assert self.associations == sum(entry.associations for entry in self._entries.values())
 
     def _is(self, id: str, ticket: int) -> bool:
         return id in self._entries and self._entries[id].ticket == ticket
+
+    def _change(self, id: str, entry: _Entry, filter: Filter) -> None:
+        self.associations = self.associations_with(id, filter)
+        entry.associations = self._associations_of(filter)
+        entry.current = filter
+        self._enqueue(id, entry)
+        self._enqueue_undo(id, entry)
 
     def _enqueue(self, id: str, entry: _Entry) -> None:
         harm = self._degradation(entry.current)

@@ -183,7 +183,7 @@ class AdvertisementsInABudget(RuleBasedStateMachine):
     def settle(self) -> None:
         before = {id: self.pruning.current(id) for id in self.originals}
         changed = self.pruning.settle()
-        assert {id for id in self.originals if self.pruning.current(id) != before[id]} <= set(changed)
+        assert {id for id in self.originals if self.pruning.current(id) != before[id]} == set(changed)
         self.settled = True
 
     @rule(text=filters(max_leaves=4))
