@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,26 @@ from infra.local.services import free_port
 from tests.house.test_documentation import blocks
 
 ROOT = Path(__file__).parents[2]
+
+
+def typed(script: str, folder: Path, environment: dict[str, str], log: Path) -> int:
+    """Run the blocks in one shell, and leave nothing of it running whatever happens."""
+    with log.open("w") as out:
+        shell = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=folder,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        return shell.wait(timeout=480)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGTERM)
+        down = [str(folder / ".venv/bin/hilcast"), "down"]
+        subprocess.run(down, cwd=folder, env=environment, check=False, capture_output=True, timeout=120)
 
 
 @pytest.mark.services
@@ -32,18 +54,10 @@ def test_the_tour_works_as_printed(tmp_path):
         (programs / "kcat").chmod(0o755)
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     log = tmp_path / "tour.log"
-    with log.open("w") as out:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            cwd=tmp_path,
-            env=environment,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            timeout=480,
-        )
+    code = typed(script, tmp_path, environment, log)
     said = log.read_text()
     job = (tmp_path / "var" / "job.log").read_text()[-2000:]
-    assert done.returncode == 0, said + job
+    assert code == 0, said + job
     assert '"kind":"accepted","key":"b1/stock.quote/s1"' in said
     assert '"price": 42.5' in said
     assert "hilcast_subscriptions=s1" in said
