@@ -69,8 +69,8 @@ class Promises:
         """Tell for each row of rank vectors whether it conforms, row i being of `publishers[i]`.
 
         `text(attribute, rows)` gives the text of rows that their ranks leave open (`matches_batch`).
-        Guarantee: equal to `conforms` on each event. Cost: vectorised per advertisement of the batch's publishers;
-        an advertisement sees only the rows that those before it left open.
+        Guarantee: equal to `conforms` on each precise event; an imprecise one is not a rank vector, ask `conforms`.
+        Cost: vectorised per advertisement of the batch's publishers, each seeing the rows that were left open.
         """
         result = np.zeros(len(ranks), bool)
         rows_of: dict[str, list[int]] = {}

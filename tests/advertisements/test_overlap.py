@@ -12,7 +12,8 @@ from state.advertisements import rows
 from state.advertisements.overlap import OverlapIndex
 from state.filters.grammar import parse
 from state.space.event_type import Attribute, EventType
-from tests.advertisements.witnesses import TYPE, Grid, conjunctions, filters, leaves
+from tests import oracle
+from tests.advertisements.witnesses import PLAIN, TYPE, VALUES, Grid, conjunctions, filters, leaves
 
 GRID = Grid()
 like_leaves = leaves(like=True)
@@ -88,6 +89,37 @@ def test_more_conjunctions_than_a_word_has_bits() -> None:
     last = parse("a0 = 9 AND a1 = 9 AND a2 = 9 AND a3 = 9", WIDE)
     index.add_subscription("s", asked)
     assert index.overlapping_subscriptions(last) == ["s"]
+
+
+IMPRECISE = EventType("imprecise", (Attribute("n", "int", imprecise="possible"), TYPE.attributes[2]))
+IMPRECISE_PLAIN = {"n": {"kind": "int", "imprecise": "possible"}, "c": PLAIN["c"]}
+EVENTS = [
+    {"n": n, "c": c}
+    for n in [*VALUES["n"], *({"min": low, "max": high} for low in range(-1, 4) for high in range(low + 1, 5))]
+    for c in VALUES["c"]
+]
+two_leaves = leaves(names=("n", "c"))
+
+
+@settings(max_examples=50, deadline=None)
+@given(filters(two_leaves, max_leaves=4), filters(two_leaves, max_leaves=4))
+def test_imprecise_events_lose_no_overlap(one: str, other: str) -> None:
+    """An event whose interval touches both filters satisfies both, though no value may: that is an overlap."""
+    witness = any(
+        oracle.evaluate(one, event, IMPRECISE_PLAIN) and oracle.evaluate(other, event, IMPRECISE_PLAIN)
+        for event in EVENTS
+    )
+    answer = OverlapIndex(IMPRECISE).overlaps(parse(one, IMPRECISE), parse(other, IMPRECISE))
+    assert answer or not witness
+    noted(f"claimed without a witness: {answer and not witness}")
+
+
+def test_an_interval_reaches_two_filters() -> None:
+    """`n = 1` and `n = 3` share no value, but an event of 0 to 4 satisfies both: the subscription must travel."""
+    index = OverlapIndex(IMPRECISE)
+    one, other = parse("n = 1 AND c = 'low'", IMPRECISE), parse("n = 3", IMPRECISE)
+    assert index.overlaps(one, other)
+    assert not index.overlaps(one, parse("n = 3 AND c = 'top'", IMPRECISE))
 
 
 def test_absent_attributes_overlap_only_where_absence_is_allowed() -> None:
