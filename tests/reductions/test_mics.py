@@ -13,6 +13,8 @@ from state.errors import HilcastError
 from state.reductions.interface import Ranges, Reduction, add, remove
 from state.reductions.interval_table import CompiledTable, range_id, range_of
 from state.reductions.mics import Mics, check_parameters, widest_gap_within
+from state.space.hilbert import encode
+from state.space.ranges import box_ranges
 from tests.reductions.contract import Contract, RangeSpace, assert_same_in_any_process, machine
 
 DOMAIN = (8, 39)
@@ -176,6 +178,32 @@ def test_imperfect_merging_counts_its_excess() -> None:
     assert mics.excess == 4
 
 
+def test_a_budget_joins_the_narrowest_gaps() -> None:
+    """With a budget the narrowest gaps that fit are joined, and opened again when what they cost no longer fits."""
+    mics = Mics((0, 99), {"merging": "imperfect", "budget": 0.25})
+    add(mics, "s1", Ranges.of([(0, 9), (12, 21), (30, 39)]))
+    assert list(mics.forwarded()) == ids((0, 21), (30, 39))
+    assert mics.excess == 2
+    add(mics, "s2", Ranges.of([(50, 99)]))  # 80 cells asked for: 20 more may be joined, and are
+    assert list(mics.forwarded()) == ids((0, 99))
+    assert remove(mics, "s2").removed == tuple(ids((0, 99)))
+    assert list(mics.forwarded()) == ids((0, 21), (30, 39))
+    mics.update({"s1": Ranges.of([(0, 1), (12, 12)])})
+    assert list(mics.forwarded()) == ids((0, 1), (12, 12))
+    assert mics.excess == 0
+
+
+def test_figure_3_from_boxes() -> None:
+    """[MICS09] figure 3 on an 8 x 8 grid: s2 spans x 4-6, y 2-5; p1 = (3,5), p2 = (5,3), p3 = (6,2)."""
+    s2 = box_ranges(np.array([4, 2]), np.array([6, 5]), 3)
+    assert s2 == Ranges.of([(32, 35), (45, 46), (50, 55)])
+    mics = Mics((0, 63))
+    add(mics, "s2", s2)
+    publications = encode(np.array([[3, 5], [5, 3], [6, 2]]), 3)
+    assert publications.tolist() == [28, 52, 50]
+    assert mics.compiled().lookup(publications).tolist() == [False, True, True]
+
+
 def test_a_witness_is_the_first_cell_outside() -> None:
     """`decide` names the first cell of the entry that nothing forwarded holds."""
     mics = Mics((0, 99))
@@ -287,7 +315,7 @@ def test_numbers_of_a_long_life() -> None:
     for _ in range(600):
         for id, entry in entries.items():
             worn.update({id: entry})
-    fresh.update(entries)
+    fresh.update(dict(sorted(entries.items())))
     worn._counts = dict(fresh._counts)
     assert worn.encode() == fresh.encode()
     assert worn._next > 1024 + 4 * 2

@@ -185,6 +185,18 @@ def test_candidates_are_counted() -> None:
     assert indexed.decide(near).by == ("near",)
 
 
+def test_what_a_new_entry_covers_is_taken_back() -> None:
+    """A wider entry retires the active ones inside it, and its withdrawal promotes them, each in one step."""
+    indexed = IndexedMics(CUBE, {"mode": "indexed"}, grid=GRID)
+    inner, wide = Boxes.of([([0, 0, 0], [1, 1, 1])]), Boxes.of([([0, 0, 0], [2, 2, 2])])
+    indexed.update({"inner": inner})
+    delta = indexed.update({"wide": wide})
+    assert (list(delta.added), delta.removed) == (["wide"], ("inner",))
+    delta = indexed.update({}, ["wide"])
+    assert (list(delta.added), delta.removed) == (["inner"], ("wide",))
+    assert indexed.stats()["retired"] == indexed.stats()["promoted"] == 1
+
+
 def test_any_exact_phase_plugs_in() -> None:
     """A callable of one's own is asked, with the boxes of the candidates and the entry."""
     asked = []
