@@ -6,6 +6,7 @@ and `hybrid.py` answer it.
     active   A  B  C        passive  p by {A, B},  q by {C}
     remove A:  p is asked again, q is not; p is promoted in the step that removes A if B alone does not cover it
     add D around C:  C is retired (corollary 2), and q is by {D} from then on
+    add r by {A, B}, around C:  r is withheld, and C, which A and B cover as well, is retired
 
 An entry may have several disjoint boxes; it is covered iff each of them is. Each passive entry knows a group that
 covers it, so a removal asks again just what it may have uncovered.
@@ -203,6 +204,11 @@ class GroupCovering:
                 return
             group |= dict.fromkeys(by)
         self._withhold(id, tuple(group))
+        if len(group) > 1:
+            # What lies inside the new entry is covered by its group too; the group itself must stay.
+            for inner in self._inside(boxes):
+                if inner not in group:
+                    self._retire(inner, tuple(group), touched)
 
     def _ask(self, id: str, low: Ranks, high: Ranks) -> tuple[Verdict, list[str]]:
         lows, highs, owners = self._active.meeting(low, high)
@@ -224,7 +230,7 @@ class GroupCovering:
 
     def _activate(self, id: str, boxes: Boxes, touched: dict[str, Boxes | None]) -> None:
         for inner in self._inside(boxes):
-            self._retire(inner, id, touched)
+            self._retire(inner, (id,), touched)
         touched.setdefault(id, None)
         self._numbers[id], self._ids[self._next] = self._next, id
         self._active.add(self._next, boxes)
@@ -240,14 +246,14 @@ class GroupCovering:
         ids = {self._ids[owner]: count for owner, count in sorted(found.items())}
         return [id for id, count in ids.items() if count == len(self._entries[id])]
 
-    def _retire(self, id: str, coverer: str, touched: dict[str, Boxes | None]) -> None:
-        """An active entry becomes passive; in the groups it was in, its coverer stands for it."""
+    def _retire(self, id: str, group: tuple[str, ...], touched: dict[str, Boxes | None]) -> None:
+        """An active entry becomes passive; in the groups it was in, its own group stands for it."""
         touched.setdefault(id, self._entries[id])
         self._deactivate(id)
         for heir in self._covers.pop(id, {}):
-            group = dict.fromkeys(coverer if member == id else member for member in self._group[heir])
-            self._withhold(heir, tuple(group))
-        self._withhold(id, (coverer,))
+            members = [group if member == id else (member,) for member in self._group[heir]]
+            self._withhold(heir, tuple(dict.fromkeys(member for part in members for member in part)))
+        self._withhold(id, group)
         self._counters.retired += 1
 
     def _delta(self, touched: dict[str, Boxes | None]) -> Delta:

@@ -120,7 +120,7 @@ class Proving:
         answer = fast_answer(table)
         if isinstance(answer, Verdict):
             return answer
-        rest_lows, rest_highs = largest_first(table, answer.rows)
+        _, rest_lows, rest_highs = largest_first(table, answer.rows)
         point = np.empty(len(low), np.int64)
         found, _ = subtract(low, high, rest_lows, rest_highs, self.budget, point)
         if found == COVERED:

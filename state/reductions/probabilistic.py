@@ -42,7 +42,8 @@ class Probabilistic(GroupCovering):
     `trials_max`, the guesses a box may cost (20,000): where the error asks for more, the entry is forwarded, and
     `stats()` says what withholding would have cost (`cap_error_max`).
     Guarantee: what is forwarded is inside the union of the live entries; each judgement of a box that is not covered
-    withholds it with probability <= `error`.
+    withholds it, and the active entries inside it, with probability <= `error`. An entry is judged when it comes and
+    whenever one of its group goes.
 
     >>> from state.space.boxes import Boxes
     >>> p = Probabilistic(Boxes.of([([0, 0], [99, 99])]))

@@ -152,6 +152,22 @@ def test_a_retired_entry_leaves_in_the_same_step() -> None:
     assert back.removed == ("large",)
 
 
+def test_what_lies_inside_a_withheld_entry_is_retired_to_its_group() -> None:
+    """An entry that a group covers is withheld, and an active one inside it, which the group covers too, leaves."""
+    h = Hybrid(Boxes.of([([0, 0], [10, 10])]))
+    h.update({"across": Boxes.of([([4, 4], [6, 6])]), "inner": Boxes.of([([4, 5], [6, 5])])})
+    h.update({"left": Boxes.of([([0, 0], [5, 10])])})
+    h.update({"right": Boxes.of([([5, 0], [10, 10])])})
+    assert "across" in h.forwarded()
+    delta = h.update({"new": Boxes.of([([3, 3], [7, 7])])})
+    assert not delta.added
+    assert delta.removed == ("across",)
+    assert set(h.group("across") or ()) == set(h.group("inner") or ()) == {"left", "right"}
+    back = h.update({}, ["right"])
+    assert set(back.added) == {"new"}
+    assert h.group("across") == ("new",)
+
+
 def test_only_what_was_covered_is_judged_again() -> None:
     """Removing an entry judges again just the passive ones in whose group it was."""
     h = Hybrid(Boxes.of([([0], [100])]))

@@ -77,7 +77,9 @@ def test_at_the_cap_it_forwards_and_says_what_the_cap_costs() -> None:
     assert set(p.update({"s": MIDDLE}).added) == {"s"}
     stats = p.stats()
     assert stats["decided_cap"] == 1
-    assert stats["cap_error_max"] == pytest.approx((1 - 1 / 201**2) ** 1000, rel=1e-6)
+    left = 1000 - stats["trials"]
+    assert left >= 500
+    assert stats["cap_error_max"] == pytest.approx((1 - 1 / 201**2) ** left, rel=1e-6)
     assert stats["cap_error_sum"] == stats["cap_error_max"]
     closed = Probabilistic(SQUARE, {"trials_max": 1000})
     closed.update(pinwheel() | {"e": Boxes.of([([500, 500], [500, 500])])})
@@ -94,6 +96,32 @@ def test_within_the_cap_it_withholds_and_promotes() -> None:
     assert set(delta.added) == {"s"}
     assert delta.removed == ("e",)
     assert p.stats()["promoted"] == 1
+
+
+def test_a_chain_loses_what_its_first_hop_loses() -> None:
+    """Brokers with the same active entries draw the same points: what the first forwards reaches the last."""
+    rows = {
+        "a": Boxes.of([([0, 0], [399, 599])]),
+        "b": Boxes.of([([0, 600], [499, 1000])]),
+        "c": Boxes.of([([500, 300], [1000, 1000])]),
+        "d": Boxes.of([([400, 0], [1000, 299])]),
+    }
+    brokers = [Probabilistic(SQUARE, {"error": 0.3}) for _ in range(4)]
+    for broker in brokers:
+        broker.update(rows)
+    lost = 0
+    for i in range(300):
+        added = {f"s{i}": Boxes.of([([100, 100], [900, 900])])}
+        hops = 0
+        for broker in brokers:
+            delta = broker.update(added)
+            broker.update({}, list(added))
+            if not delta.added:
+                break
+            hops += 1
+        assert hops in (0, len(brokers))
+        lost += hops == 0
+    assert 0 < lost < 140, "at δ = 0.3 the first hop loses some, at most 30 % and five deviations"
 
 
 def test_an_entry_of_several_boxes_is_covered_iff_each_is() -> None:

@@ -13,12 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.reductions.chain_loss import found, loss
+from state.reductions.conflict_table import ConflictTable
 from state.reductions.imprecise import concerned
 from state.reductions.rspc import (
+    _subset,
     decide,
     draw_points,
     error_after,
     guess,
+    largest_first,
     seed_of,
     trials_needed,
     uncovered_share_min,
@@ -202,6 +205,44 @@ def test_wrong_in_at_most_delta_of_a_hundred_thousand_decisions() -> None:
             assert not Boxes(lows, highs).contains(np.array([verdict.witness])).any()
     assert set(steps) == {"witness", "trials"}, "these cases are for the guesses"
     assert DELTA * n / 3 < wrong <= most(n, DELTA)
+
+
+def test_a_subset_errs_in_at_most_delta() -> None:
+    """10,000 holes a thousandth wide, decided by subsets only: wrong in at most δ, and every "no" has its witness.
+
+    The limit would be exceeded with probability under 10^-6 if each decision erred with probability <= δ.
+    """
+    random = Random(2)
+    low, high = ends([((-(2**63), SIDE * SCALE - 2**63 - 1),) * 2], 2)
+    n, wrong, steps = 10_000, 0, Counter[str]()
+    for case in range(n):
+        if case % 50 == 0:
+            lows, highs = ends(pinwheel(random, 1, 400), 2)
+            table = ConflictTable(low[0], high[0], lows, highs)
+            minimised = table.minimised()
+            sorted_rows = largest_first(table, minimised.rows)
+        verdict = _subset(table, minimised, *sorted_rows, DELTA, 10**6, random.getrandbits(64))
+        steps[verdict.step] += 1
+        wrong += verdict.covered
+        if verdict.witness is not None and case % 100 == 0:
+            assert not Boxes(lows, highs).contains(np.array([verdict.witness])).any()
+    assert set(steps) == {"witness", "subset"}
+    assert 0 < wrong <= most(n, DELTA)
+
+
+def test_a_subset_needs_fewer_trials() -> None:
+    """Three boxes cover s; the cuts of 200 others make the bound of S' useless, and that of the three is not."""
+    random = Random(1)
+    low, high = np.zeros(3, np.int64), np.full(3, 999, np.int64)
+    side = (0, 999)
+    three: list[Box] = [((0, 600), side, side), ((400, 999), (0, 600), side), ((400, 999), (400, 999), side)]
+    others = [tuple(sorted((random.randint(0, 999), random.randint(0, 999))) for _ in range(3)) for _ in range(200)]
+    question = ends([*others, *three], 3)  # type: ignore[list-item]
+    verdict = decide(low, high, *question, error=0.001, trials_max=1000, seed=1)
+    assert (verdict.covered, verdict.step) == (True, "subset")
+    assert verdict.by.tolist() == [200, 201, 202]
+    open_question = ends([*others, *three[:2]], 3)  # type: ignore[list-item]
+    assert not decide(low, high, *open_question, error=0.001, trials_max=1000, seed=1).covered
 
 
 def test_a_gap_of_a_thousandth_is_found_by_guesses_alone() -> None:
