@@ -7,6 +7,7 @@ Layout (prefix `hilcast`; also under the key `hilcast:help`):
     hilcast:BROKER:TYPE:PART:meta        hash: generation, epoch, built, entries ... for people
     hilcast:BROKER:TYPE:PART:local       hash: subscription id -> client, destination, boxes
     hilcast:BROKER:TYPE:PART:links       hash: neighbour -> what it asked for
+    hilcast:BROKER:TYPE:PART:forwarding:NEIGHBOUR    hash: entry -> forwarded, covered by ..., merged into ...
 
 Index and vector entry are written by one script that refuses a lower (generation, batch). An entry counts only under
 the run id of the Redis that is up now: after a restart from an old dump everything is written again.
@@ -16,18 +17,19 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import redis
 
+from state.broker.forwarding import READABLE_MAX
 from state.broker.index import CompiledPart, load_part
 from state.broker.keys import Key
 from state.config import Config
 
-READABLE_MAX = 1000
-"""Readable hashes show at most this many entries of a part; `meta` has the counts."""
+Forwarding = Mapping[str, Mapping[str, str]]
+"""By neighbour: what became of each entry, in words (`forwarding.py`)."""
 
 _PUBLISH = """
 local old = redis.call('HGET', KEYS[1], ARGV[1])
@@ -48,6 +50,7 @@ HELP = """hilcast keeps its routing index here. It is derived: everything can be
 {p}:BROKER:TYPE:PART:meta    hash: generation, epoch, time of building, number of subscriptions, boxes, links
 {p}:BROKER:TYPE:PART:local   hash: id of a subscription entered at this broker -> client, destination, boxes
 {p}:BROKER:TYPE:PART:links   hash: neighbour -> what it asked for (boxes or Hilbert ranges)
+{p}:BROKER:TYPE:PART:forwarding:NEIGHBOUR   hash: entry -> forwarded, covered by others, merged into ranges
 {p}:BROKER:TYPE:PART:index   packed form of the same for the route workers (not for people)
 PART is cube:N (a block of the Hilbert grid) or wide:N (filters that touch many cubes).
 The first {n} entries of a part are shown. The same and more: hilcast inspect BROKER TYPE"""
@@ -101,8 +104,17 @@ class RedisIndex:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, parts: Mapping[Key, bytes], generation: int, batch: int) -> None:
-        """Write these parts' indexes and readable forms; a lower (generation, batch) than the stored one is ignored."""
+    def publish(
+        self,
+        parts: Mapping[Key, bytes],
+        generation: int,
+        batch: int,
+        forwarding: Mapping[Key, Forwarding] | None = None,
+    ) -> None:
+        """Write these parts' indexes and readable forms; a lower (generation, batch) than the stored one is ignored.
+
+        `forwarding` replaces what is said of the neighbours that it names, and leaves that of others.
+        """
         run = self.run_id()
         for key, blob in parts.items():
             sealed = _seal(blob, generation, batch)
@@ -110,9 +122,11 @@ class RedisIndex:
                 keys=[self.vector_key, self._name(key, "index")],
                 args=[str(key), generation, batch, run, sealed],
             )
-        self._describe(parts, generation, batch)
+        self._describe(parts, generation, batch, forwarding or {})
 
-    def _describe(self, parts: Mapping[Key, bytes], generation: int, batch: int) -> None:
+    def _describe(
+        self, parts: Mapping[Key, bytes], generation: int, batch: int, forwarding: Mapping[Key, Forwarding]
+    ) -> None:
         """Write what people read; a plain pipeline, since nothing depends on it."""
         pipe = self._client.pipeline(transaction=False)
         for key, blob in parts.items():
@@ -126,6 +140,11 @@ class RedisIndex:
             links = {n: f"{len(g.lows) // (8 * max(g.d, 1))} {_noun(g.kind)}" for n, g in part.links.items()}
             if links:
                 pipe.hset(self._name(key, "links"), mapping=links)
+        for key, told in forwarding.items():
+            for neighbour, texts in told.items():
+                pipe.delete(self._name(key, f"forwarding:{neighbour}"))
+                if texts:
+                    pipe.hset(self._name(key, f"forwarding:{neighbour}"), mapping=texts)
         pipe.set(f"{self.prefix}:help", HELP.format(p=self.prefix, n=READABLE_MAX))
         pipe.execute()
 
@@ -156,6 +175,13 @@ class RedisIndex:
     def meta(self, key: Key) -> dict[str, str]:
         """The readable summary of one part."""
         return {k.decode(): v.decode() for k, v in self._client.hgetall(self._name(key, "meta")).items()}
+
+    def forwarding(self, key: Key, neighbour: str, entries: Sequence[str]) -> list[str | None]:
+        """What became of these entries of a part towards a neighbour; None where that is not known."""
+        if not entries:
+            return []
+        told = self._client.hmget(self._name(key, f"forwarding:{neighbour}"), list(entries))
+        return [None if text is None else text.decode() for text in told]
 
     def missing(self, keys: Iterable[Key], generation: int) -> list[Key]:
         """Parts without a valid entry of this generation under the present run: what must be written again."""

@@ -196,9 +196,10 @@ class Job:
         """Put a new generation in place: topics, index, then the seeds of the states and the first words to others."""
         self.topics.ensure(rebuilt.topics)
         keys = {Key.parse(text): blob for text, blob in rebuilt.indexes.items()}
+        forwarding = {Key.parse(text): told for text, told in rebuilt.forwarding.items()}
 
         def publish() -> None:
-            self.redis.publish(keys, number, 0)
+            self.redis.publish(keys, number, 0, forwarding)
             self.redis.retire(keys)
 
         patiently(publish, say=say)

@@ -53,3 +53,5 @@ class Result:
     """Delivery topics that must exist before the outputs are written."""
     figures: dict[str, int] = field(default_factory=dict)
     """What people want to count: control messages sent, saved, refused ..."""
+    forwarding: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By neighbour towards which something changed: what became of each entry, in words (`forwarding.py`)."""

@@ -79,8 +79,9 @@ def _cube(key: Key, state: bytes | None, messages: list[tuple[Record, Message | 
         elif isinstance(message, Republish | Seed):
             publish = True
     result = cube.finish()
-    if publish and result.index is None:
-        result.index = compile_part(cube.compiled())
+    if publish:
+        result.index = result.index or compile_part(cube.compiled())
+        result.forwarding = cube.forwarding(cube.neighbours)
     return result
 
 

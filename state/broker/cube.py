@@ -15,11 +15,13 @@ m. Overlap is decided on boxes (or ranges): exact where the geometry is, and nev
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain, islice
 
 import msgspec
 import numpy as np
 
 from state.broker.context import Context, Result
+from state.broker.forwarding import READABLE_MAX, READABLE_RANGED_MAX, describe
 from state.broker.index import CompiledPart, compile_part, overlap_ranges
 from state.broker.keys import Key, shard
 from state.broker.protocol import (
@@ -80,6 +82,8 @@ class Cube:
         self.resyncs: set[str] = set()
         self.snapshots: set[str] = set()
         self.dirty = blob is None
+        self._reductions: dict[str, Reduction] = {}
+        """Those that were unpacked in this batch."""
         self.figures: dict[str, int] = {}
 
     # ── incoming streams ────────────────────────────────────────────────────────────────────────────────────────
@@ -201,9 +205,11 @@ class Cube:
 
     def reduction(self, neighbour: str) -> Reduction:
         """The reduction towards one neighbour, unpacked."""
-        blob = self.state.reductions.get(neighbour)
-        domain = self._domain()
-        return create(self.type, domain) if blob is None else restore(self.type, domain, blob)
+        if neighbour not in self._reductions:
+            blob, domain = self.state.reductions.get(neighbour), self._domain()
+            made = create(self.type, domain) if blob is None else restore(self.type, domain, blob)
+            self._reductions[neighbour] = made
+        return self._reductions[neighbour]
 
     def _interval(self) -> tuple[int, int]:
         """The Hilbert indices of this part: of its cube, or all of them."""
@@ -228,7 +234,29 @@ class Cube:
         for neighbour in self.neighbours:
             self._forward(neighbour, outbox)
         index = compile_part(self.compiled()) if self.dirty else None
-        return Result(encode_state(self.state), self.outputs, index, set(), self.figures)
+        told = self.forwarding(n for n in self.neighbours if self._concerns(n))
+        return Result(encode_state(self.state), self.outputs, index, set(), self.figures, told)
+
+    def _concerns(self, neighbour: str) -> bool:
+        """Whether this batch can have changed what is forwarded to a neighbour."""
+        return any(interface != neighbour for interface in self.changed) or neighbour in self.ads_changed
+
+    def forwarding(self, neighbours: Iterable[str]) -> dict[str, dict[str, str]]:
+        """What became of the entries offered to these neighbours, in words; of many, the oldest are shown."""
+        shown = (READABLE_RANGED_MAX if self.ranges else READABLE_MAX) // max(1, len(self.neighbours))
+        told = {}
+        for neighbour in neighbours:
+            local = ((LOCAL, id, e.geometry) for id, e in self.state.local.items())
+            received = (
+                (interface, id, e.geometry)
+                for interface, entries in self.state.received.items()
+                if interface != neighbour
+                for id, e in entries.items()
+            )
+            entries = {self._name(i, id): packed for i, id, packed in islice(chain(local, received), shown)}
+            selected = set(self.state.selected.get(neighbour, ())) if self.type.advertisements else None
+            told[neighbour] = describe(self.reduction(neighbour), entries, selected)
+        return told
 
     def compiled(self) -> CompiledPart:
         """What the route query needs of this part."""

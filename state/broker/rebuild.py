@@ -34,6 +34,8 @@ class Rebuilt:
 
     states: dict[str, bytes] = field(default_factory=dict)
     indexes: dict[str, bytes] = field(default_factory=dict)
+    forwarding: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
+    """By key and neighbour: what became of each entry, in words."""
     outputs: list[Output] = field(default_factory=list)
     """Receipts of dormant registrations; snapshots for and requests to other deployments."""
     topics: set[str] = field(default_factory=set)
@@ -61,6 +63,7 @@ def rebuild(
     for key in index_keys(context.config, context.hosts):
         cube = Cube(key, rebuilt.states.get(str(key)), context)
         rebuilt.indexes[str(key)] = compile_part(cube.compiled())
+        rebuilt.forwarding[str(key)] = cube.forwarding(cube.neighbours)
         _greet(key, cube, context, rebuilt)
     return rebuilt
 

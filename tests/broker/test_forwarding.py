@@ -1,0 +1,206 @@
+"""What a cube says of its entries is true of what its neighbours hold, under every reduction."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from state.broker.context import Context
+from state.broker.core import handle
+from state.broker.forwarding import NOT_ADVERTISED, READABLE_MAX, READABLE_RANGED_MAX, UNNAMED, carriers
+from state.broker.keys import Key
+from state.broker.protocol import Advertised, Change, Entry, LocalEntry, Republish, decode, encode, pack, unpack
+from state.config import parse
+from state.messages import Record
+from state.redis_index import RedisIndex
+from state.space.boxes import Boxes
+
+CONFIG = """
+[deployment]
+prefix = "{prefix}"
+redis = "{redis}"
+[overlay]
+brokers = ["a", "b", "c"]
+links = [["a", "b"], ["b", "c"]]
+[types.t]
+reduction = "{reduction}"
+advertisements = {advertisements}
+cubes = 1
+bits = 3
+index = ["x", "y"]
+[types.t.attributes]
+x = {{ kind = "int", min = 0, max = 7 }}
+y = {{ kind = "int", min = 0, max = 7 }}
+"""
+REDUCTIONS = ["none", "covering", "mics", "negative-space", "probabilistic", "hybrid"]
+KEY = Key("b", "t", "cube:0")
+
+
+class Bench:
+    """One cube key at b, between a and c, driven by hand; what a and c were told is kept by plain dictionaries."""
+
+    def __init__(self, reduction, advertisements="false", prefix="hilcast", redis="redis://127.0.0.1:6379/0"):
+        text = CONFIG.format(reduction=reduction, advertisements=advertisements, prefix=prefix, redis=redis)
+        self.config = parse(text)
+        self.context = Context(self.config, 1, 1)
+        self.grid = self.context.grids["t"]
+        self.state, self.offset, self.result = None, 0, None
+        self.sequences, self.said, self.held = {}, {}, {"a": {}, "c": {}}
+
+    def change(self, source="b/t/home:0", **changes):
+        self.sequences[source] = self.sequences.get(source, 0) + 1
+        return Change(
+            source=source, generation=1, sequence=self.sequences[source], grid=self.grid.hash, **changes
+        )  # fmt: skip
+
+    def send(self, *messages):
+        records = []
+        for message in messages:
+            self.offset += 1
+            records.append(Record(self.context.topics.control, 0, self.offset, 0, str(KEY).encode(), encode(message)))
+        self.result = handle(str(KEY), self.state, records, self.context)
+        self.state = self.result.state
+        self.said |= self.result.forwarding
+        for output in self.result.outputs:
+            told, here = decode(output.value), self.held[Key.parse(output.key.decode()).broker]
+            here |= {entry.id: unpack(entry.geometry) for entry in told.entries}
+            for id in told.removed:
+                here.pop(id, None)
+
+    def subscribe(self, id, box):
+        entry = LocalEntry(id, "client", "topic", None, pack(box))
+        self.send(self.change(local=[entry]))
+
+
+def box(x, y, width=1, height=1):
+    return Boxes.of([([x, y], [x + width - 1, y + height - 1])])
+
+
+def cells(geometry, grid):
+    """Every point of 8 x 8 that a geometry holds, one by one."""
+    points = np.array([(x, y) for x in range(8) for y in range(8)])
+    inside = geometry.contains(points) if isinstance(geometry, Boxes) else geometry.contains(grid.index(points))
+    return {tuple(point) for point in points[inside].tolist()}
+
+
+def check_true(bench, live):
+    """`live`: by neighbour the boxes offered to it, by the id that reductions know."""
+    for neighbour, offered in live.items():
+        said, held = bench.said.get(neighbour, {}), bench.held[neighbour]
+        assert set(said) == set(offered)
+        for id, boxes in offered.items():
+            named = carriers(id, said[id])
+            assert set(named) <= set(held), f"{id} {said[id]}"
+            assert said[id] == UNNAMED or named
+            if said[id].startswith("forwarded"):
+                assert named == (id,) or cells(boxes, bench.grid) == _union(bench, held, named)
+            elif " more" not in said[id] and said[id] != UNNAMED:
+                assert cells(boxes, bench.grid) <= _union(bench, held, named), f"{id} {said[id]}"
+                assert id not in held
+
+
+def _union(bench, held, ids):
+    return set().union(*(cells(held[id], bench.grid) for id in ids))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_what_is_said_is_what_the_neighbours_hold(reduction):
+    """After each of many changes, everyone named as carrying an entry is held by the neighbour and covers it."""
+    draw = random.Random(5)
+    bench = Bench(reduction)
+    local, received = {}, {}
+    for step in range(60):
+        area = box(draw.randrange(6), draw.randrange(6), draw.randint(1, 3), draw.randint(1, 3))
+        if draw.random() < 0.5:
+            id = f"s{draw.randrange(8)}"
+            if draw.random() < 0.3:
+                local.pop(f"b/{id}", None)
+                bench.send(bench.change(removed=[id]))
+            else:
+                local[f"b/{id}"] = area
+                bench.subscribe(id, area)
+        else:
+            geometry = bench.grid.ranges(area) if reduction == "mics" else area
+            id = f"r{step % 5}" if reduction == "mics" else f"a/r{step % 5}"
+            received[f"a>{id}" if reduction == "mics" else id] = area
+            bench.send(bench.change("a/t/cube:0", entries=[Entry(id, pack(geometry))]))
+        check_true(bench, {"c": local | received, "a": local})
+    if reduction != "none":
+        assert any(not text.startswith("forwarded") for text in bench.said["c"].values())
+
+
+def test_the_words():
+    """Covered by one, by several together, merged, forwarded: each reduction says what its method does."""
+    for reduction, expected in (
+        ("none", "forwarded"),
+        ("covering", "forwarded"),
+        ("hybrid", "covered by b/left, b/right together"),
+        ("negative-space", "covered by b/left, b/right together"),
+    ):
+        bench = Bench(reduction)
+        bench.subscribe("left", box(0, 0, 3, 8))
+        bench.subscribe("right", box(3, 0, 3, 8))
+        bench.subscribe("middle", box(2, 2, 2, 2))
+        assert _in_order(bench.said["a"]["b/middle"]) == expected, reduction
+    bench = Bench("mics")
+    bench.subscribe("first", box(0, 0, 2, 2))
+    assert bench.said["c"]["b/first"] == "forwarded as 0000000000000000-0000000000000003"
+    bench.subscribe("whole", box(0, 0, 8, 8))
+    assert bench.said["c"]["b/first"] == "merged into 0000000000000000-000000000000003f"
+
+
+def _in_order(text):
+    """The text with the ids that it names in the order of the alphabet."""
+    named = carriers("", text)
+    return text.replace(", ".join(named), ", ".join(sorted(named))) if len(named) > 1 else text
+
+
+def test_what_no_advertisement_meets_is_held_back():
+    """With advertisements, an entry that meets none from a neighbour is said to be held back, until one comes."""
+    bench = Bench("covering", "true")
+    bench.subscribe("s", box(0, 0))
+    assert bench.said["c"] == bench.said["a"] == {"b/s": NOT_ADVERTISED}
+    advertised = Advertised("c/ad", "publisher", "x < 3", pack(box(0, 0, 3, 8)))
+    bench.send(bench.change("c/t/cube:0", advertised=[advertised]))
+    assert bench.said == {"c": {"b/s": "forwarded"}, "a": {"b/s": NOT_ADVERTISED}}
+    bench.send(bench.change("c/t/cube:0", unadvertised=["c/ad"]))
+    assert bench.said["c"] == {"b/s": NOT_ADVERTISED}
+
+
+def test_only_neighbours_concerned_are_told_of():
+    """A change from a neighbour says nothing of that neighbour; a request to publish says all."""
+    bench = Bench("covering")
+    bench.subscribe("s", box(0, 0))
+    assert set(bench.result.forwarding) == {"a", "c"}
+    bench.send(bench.change("a/t/cube:0", entries=[Entry("a/r", pack(box(0, 0)))]))
+    assert bench.result.forwarding == {"c": {"b/s": "forwarded", "a/r": "covered by b/s"}}
+    bench.send(Republish())
+    assert bench.result.forwarding == {"a": {"b/s": "forwarded"}, "c": {"b/s": "forwarded", "a/r": "covered by b/s"}}
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_many_entries_are_not_all_shown(reduction):
+    """What is said of a part is bounded, however many entries it has."""
+    bench = Bench(reduction)
+    entries = [LocalEntry(f"s{i}", "c", "t", None, pack(box(i % 8, i // 8 % 8))) for i in range(READABLE_MAX + 100)]
+    bench.send(bench.change(local=entries))
+    bound = READABLE_RANGED_MAX if reduction == "mics" else READABLE_MAX
+    assert sum(map(len, bench.said.values())) == bound
+
+
+def test_redis_keeps_the_words(services, unique):
+    """What is published of one neighbour replaces what was said of it, and leaves what was said of others."""
+    bench = Bench("covering", prefix=unique, redis=services.redis)
+    index = RedisIndex(bench.config)
+    bench.subscribe("s", box(0, 0))
+    bench.subscribe("t", box(0, 0, 2, 2))
+    index.publish({KEY: bench.result.index}, 1, 1, {KEY: bench.result.forwarding})
+    assert index.forwarding(KEY, "a", ["b/s", "b/t", "b/u"]) == ["covered by b/t", "forwarded", None]
+    index.publish({KEY: bench.result.index}, 1, 2, {KEY: {"c": {"b/t": "forwarded"}}})
+    assert index.forwarding(KEY, "c", ["b/s", "b/t"]) == [None, "forwarded"]
+    assert index.forwarding(KEY, "a", ["b/s", "b/t"]) == ["covered by b/t", "forwarded"]
+    assert index.forwarding(KEY, "nobody", ["b/s"]) == [None]
+    assert index.forwarding(KEY, "a", []) == []
+    index.close()
