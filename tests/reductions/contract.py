@@ -383,9 +383,7 @@ def assert_same_in_any_process(module: str, name: str = "CONTRACT", seeds: tuple
 
     `module` and `name` say where the contract is: `assert_same_in_any_process("tests.reductions.test_mics")`.
     """
-    code = (
-        f"from tests.reductions.contract import print_replay; print_replay({module!r}, {name!r}, {seeds!r})"
-    )
+    code = f"from tests.reductions.contract import print_replay; print_replay({module!r}, {name!r}, {seeds!r})"
     here = [replay(getattr(import_module(module), name), seed) for seed in seeds]
     for hash_seed in ("1", "2"):
         done = subprocess.run(
