@@ -124,24 +124,22 @@ class HistoryReader:
             history.expires_ms = None if fact.expires_ms is None else float(fact.expires_ms)
             self._note_expiry(history, (fact.topic, fact.partition, fact.offset))
         else:
-            history.stands.append(Stand(now, self._force[now]))
-            history.version = None
+            self._withdraw(history, now, answered=True)
 
     def _apply(self, history: _History, key: Key, record: Record) -> None:
         answers = self._receipts.get(record.place, ())
         now = float(record.timestamp_ms)
-        self._expire(history, now)
         kind = answers[0][1].kind if answers else None
+        version = answers[0][1].version if answers else None
         if kind == "refused":
             return
-        if record.value is None or kind in ("withdrawn", "expired"):
-            if record.value is None:
-                history.stands.append(Stand(now, NEVER if kind is None else self._force[now]))
-                history.version = None if kind else history.version
-            return  # a repeat of what was withdrawn or has expired is answered so, and changes nothing
-        version = answers[0][1].version if answers else None
-        if kind == "accepted" and history.version is not None and history.version == version:
-            return  # the very same event again
+        if record.value is None:
+            self._withdraw(history, now, answered=kind is not None)
+            return
+        if kind in ("withdrawn", "expired") or (
+            kind == "accepted" and version is not None and version == history.version
+        ):
+            return  # the very same event again: it is answered by what became of it, and changes nothing
         owner, destination, written, ttl_ms = self._read(record, key)
         if owner is None:
             return
@@ -156,18 +154,28 @@ class HistoryReader:
             # a changed configuration made it dormant for a while, perhaps for good
             history.stands.append(Stand(now, NEVER))
 
+    def _withdraw(self, history: _History, now: float, answered: bool) -> None:
+        if answered:
+            self._expire(history, now)
+            history.version = None
+        history.stands.append(Stand(now, self._force[now] if answered else NEVER))
+
     def _stand(
         self, history: _History, now: float, owner: str, destination: str, written: Filter | None, version: int | None
     ) -> None:
+        self._expire(history, now)
         history.stands.append(Stand(now, self._force[now], owner, destination, written))
-        history.version, history.expires_ms, history.expired_ms = version, None, None
+        history.version = version
 
     def _note_expiry(self, history: _History, place: Place) -> None:
         told = [at for at, receipt in self._receipts.get(place, ()) if receipt.kind == "expired"]
         history.expired_ms = told[0] if told and history.expires_ms is not None else None
 
     def _expire(self, history: _History, now: float) -> None:
-        """End what expired before this moment: by its receipt, or perhaps if only its time was up."""
+        """End what expired before the change of this moment: by its receipt, or perhaps if only its time was up.
+
+        A receipt of the expiry proves that it came before the change, though it may have been written after.
+        """
         if history.expires_ms is None:
             return
         if history.expired_ms is not None:

@@ -312,6 +312,23 @@ def test_what_is_not_routed_is_pending():
     assert (found.ok, found.pending) == (True, 10)
 
 
+def test_a_publication_on_its_way_to_another_deployment_is_judged_by_its_last_routing():
+    """What crossed a link may meet subscriptions that came after its first routing, and is pending until it arrives."""
+    running = Running(SPLIT)
+    running.world.send(running.topics.subscriptions, "b4/quote/s1", {"client": "alice", "filter": "price = 3"})
+    running.rest()
+    running._append(running.topics.publications, {"price": 3}, None, running._headers("b1"))
+    running.route(0)
+    on_its_way = running.verify()
+    assert (on_its_way.ok, on_its_way.pending, on_its_way.expected) == (True, 1, 0)
+    running.world.send(running.topics.subscriptions, "b4/quote/s2", {"client": "bob", "filter": "price > 2"})
+    running.world.settle()
+    running.route(1)
+    found = running.verify()
+    assert found.ok, found.findings
+    assert (found.pending, found.expected, found.delivered, found.undecided) == (0, 1, 2, 1)
+
+
 def test_only_what_was_published_since_then_is_judged():
     """Earlier publications and their deliveries are left out, an earlier fault too."""
     running = standing()
