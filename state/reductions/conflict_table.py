@@ -53,6 +53,29 @@ def _defined(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks) -> Mask:
 
 
 @njit
+def _covering(table: Mask) -> int:
+    """The first row without a defined cell, or -1."""
+    for i in range(table.shape[0]):
+        if not table[i].any():
+            return i
+    return -1
+
+
+@njit
+def _ascending(table: Mask) -> Rows:
+    """The rows by their number t of defined cells, if the j-th of them has at least j (corollary 3); else none."""
+    k = table.shape[0]
+    t = np.empty(k, np.int64)
+    for i in range(k):
+        t[i] = table[i].sum()
+    order = np.argsort(t, kind="mergesort")
+    for j in range(k):
+        if t[order[j]] < j + 1:
+            return order[:0]
+    return order
+
+
+@njit
 def _extremes(
     low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, table: Mask, alive: Mask, ends: Ranks, holders: Ranks
 ) -> None:
@@ -256,8 +279,7 @@ class ConflictTable:
 
     def covering(self) -> int:
         """The first row without a defined cell, which covers s alone (corollary 1), or -1."""
-        alone = np.flatnonzero(self.t == 0)
-        return int(alone[0]) if len(alone) else -1
+        return int(_covering(self.defined))
 
     def covered(self) -> Rows:
         """The rows that s covers (corollary 2).
@@ -269,9 +291,8 @@ class ConflictTable:
 
     def polyhedron(self) -> tuple[Ranks, Ranks] | None:
         """A box inside s that no row meets, if corollary 3 says that there is one; else None, which says nothing."""
-        t = self.t
-        order = np.argsort(t, kind="stable")
-        if (t[order] < np.arange(1, len(self) + 1)).any():
+        order = _ascending(self.defined)
+        if len(order) < len(self):
             return None
         return self._grown(order, self.low.copy(), self.high.copy())
 

@@ -303,14 +303,26 @@ def fast_answer(table: ConflictTable) -> Verdict | Minimised:
     return minimised
 
 
+@njit
+def _largest_first(
+    low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], Ranks, Ranks]:
+    k, m = len(rows), len(low)
+    inner_lows, inner_highs = np.empty((k, m), np.int64), np.empty((k, m), np.int64)
+    smaller = np.empty(k)
+    for i in range(k):
+        share = 1.0
+        for j in range(m):
+            inner_lows[i, j], inner_highs[i, j] = max(lows[rows[i], j], low[j]), min(highs[rows[i], j], high[j])
+            share *= _width(inner_lows[i, j], inner_highs[i, j]) / _width(low[j], high[j])
+        smaller[i] = -share
+    order = np.argsort(smaller, kind="mergesort")
+    return rows[order], inner_lows[order], inner_highs[order]
+
+
 def largest_first(table: ConflictTable, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Ranks, Ranks]:
     """`rows` and their parts inside s, the larger first: most points are found in the first few."""
-    lows, highs = np.maximum(table.lows[rows], table.low), np.minimum(table.highs[rows], table.high)
-    # In floats before subtracting: a side may be wider than int64.
-    sides = highs.astype(np.float64) - lows.astype(np.float64) + 1
-    whole = table.high.astype(np.float64) - table.low.astype(np.float64) + 1
-    order = np.argsort(-(sides / whole).prod(axis=1), kind="stable")
-    return rows[order], lows[order], highs[order]
+    return _largest_first(table.low, table.high, table.lows, table.highs, rows)
 
 
 def decide(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, *, error: float, trials_max: int, seed: int) -> Verdict:
