@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from state.broker.context import Context, Result
-from state.broker.keys import Key, wide_key
+from state.broker.keys import Key, is_wide, wide_key
 from state.broker.protocol import Advertised, Change, Expire, Forget, LocalEntry, Outbox, Resync, encode, pack
 from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
@@ -257,7 +257,7 @@ class Home:
             boxes |= {f"wide:{i}": shape.boxes for i in shards}
             return Placement(True, boxes, to_text(tree))
         if wide is None:
-            wide = len(touched) > max(1, self.type.cubes // 8)
+            wide = is_wide(len(touched), self.type.cubes)
         if wide:
             part = wide_key(self.key.broker, self.key.type, slot[2:], self.context.config).part
             return Placement(True, {part: shape.boxes} if len(shape.boxes) else {}, residual, shape.exact)

@@ -67,6 +67,11 @@ def wide_key(broker: str, type_name: str, id: str, config: Config) -> Key:
     return Key(broker, type_name, f"wide:{shard(id, config.settings.wide_shards)}")
 
 
+def is_wide(touched: int, cubes: int) -> bool:
+    """Whether a filter that touches so many of a type's cubes goes to a wide key."""
+    return touched > max(1, cubes // 8)
+
+
 def index_parts(config: Config, type_name: str) -> list[str]:
     """Every part that owns an index, cubes first; each has an entry in Redis even when it is empty."""
     cubes = [f"cube:{i}" for i in range(config.types[type_name].cubes)]

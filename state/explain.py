@@ -1,0 +1,468 @@
+"""Why an event does or does not reach a subscription: `hilcast explain`.
+
+    predicates     which of the filter's hold, with the values that they saw
+    conformance    whether an advertisement of the publisher at the entry broker holds (types with advertisements)
+    path, hops     the brokers from the entry to the subscription; which link carries the event, because of what
+    forwarding     what became of the subscription on its way against the path: forwarded, covered, merged
+
+Pure: what is in Kafka and Redis is handed in. An answer is None, "not known", where Redis does not hold what it needs;
+nothing is guessed. The index is that of now: an event that was routed earlier may have met another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from state.broker.forwarding import FORWARDED_AS, MERGED, NAMED_MAX, NOT_ADVERTISED, carriers
+from state.broker.home import Fact
+from state.broker.index import IMPRECISE_RANGES_MAX, CompiledPart
+from state.broker.keys import Key, wide_key
+from state.broker.protocol import unpack
+from state.config import Config
+from state.errors import HilcastError
+from state.filters.cloudevents import read_filter
+from state.filters.evaluate import Explained, matches
+from state.filters.evaluate import explain as explain_predicates
+from state.filters.geometry import geometry
+from state.filters.printing import to_text, value_text
+from state.filters.tree import Filter
+from state.reductions import forwards_ranges, range_cap
+from state.reductions.interface import Geometry, Ranges
+from state.reductions.interval_table import range_id, range_of
+from state.space.boxes import ABSENT, Boxes, Ranks
+from state.space.event_type import Attribute, EventType
+from state.space.grid import Grid
+from state.space.ranks import present_span, rank_spans, unrank
+
+PARTS_MAX = 8
+"""Parts that forwarding is told of, where the event lies in none of them."""
+COVERED_BY_LARGER = "covered, by a larger entry there"
+EQUAL_HELD = "forwarded, or an equal entry was"
+NOT_HELD = "not forwarded: nothing that was asked for there holds it"
+NEVER_CAME = "it did not come here"
+
+
+class Index(Protocol):
+    """What Redis holds, as far as it can be read."""
+
+    def part(self, key: Key) -> CompiledPart | None:
+        """The compiled index of a part; None where it is missing."""
+
+    def words(self, key: Key, neighbour: str, entries: Sequence[str]) -> list[str | None]:
+        """What became of entries towards a neighbour, in words; None where that is not known."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One publication, read."""
+
+    broker: str
+    type: str
+    source: str
+    id: str
+    attributes: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A subscription or an advertisement as the registry knows it."""
+
+    broker: str
+    type: str
+    id: str
+    fact: Fact
+
+    @property
+    def state(self) -> str:
+        """`live`, `withdrawn` or `expired`."""
+        return "live" if self.fact.live else self.fact.ended or "withdrawn"
+
+
+@dataclass(frozen=True)
+class Announced:
+    """An advertisement of the publisher, and whether it holds for the event."""
+
+    id: str
+    filter: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """The check at the entry broker: some advertisement of the publisher must hold."""
+
+    publisher: str
+    conforms: bool
+    advertisements: tuple[Announced, ...]
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One link on the path: whether it carries the event, and because of what the next broker asked for."""
+
+    origin: str
+    target: str
+    carried: bool | None
+    part: str | None
+    asked: str | None
+    """The box (in values) or range that holds the event."""
+    why: str
+
+
+@dataclass(frozen=True)
+class Stand:
+    """What became of an entry of one part at a broker, towards a neighbour; `how` is None where it is not known."""
+
+    broker: str
+    towards: str
+    part: str
+    entry: str | None
+    """The subscription itself, or what stands for it here; None where nothing does, or that is not known."""
+    how: str | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The whole answer."""
+
+    event: Event
+    subscription: str
+    client: str | None
+    state: str
+    filter: str | None
+    matches: bool
+    because: str
+    predicates: tuple[Explained, ...]
+    conformance: Conformance | None
+    path: tuple[str, ...]
+    hops: tuple[Hop, ...]
+    parts: tuple[str, ...]
+    """Parts of the subscription's broker that hold it: with the event, else the first ones."""
+    forwarding: tuple[Stand, ...]
+    reaches: bool | None
+    """Whether the event would be delivered now; None where the index is not known."""
+
+
+def explained(
+    config: Config, event: Event, subscription: Registered, advertisements: Sequence[Registered], index: Index
+) -> Explanation:
+    """Explain one event and one subscription; `advertisements`: those of the entry broker and the event's type.
+
+    Raises HilcastError where the event's or subscription's broker or type is not in the configuration.
+    Guarantee: `matches` is what contract.md §4 says; `hops` agree with the router's look-up of the same index.
+    Cost: reads the parts of the event's cubes at each broker of the path.
+    """
+    for name, broker in (("event", event.broker), ("subscription", subscription.broker)):
+        if broker not in config.overlay.brokers:
+            raise HilcastError("unknown-broker", f"{broker!r} (of the {name}) is not a broker of this overlay")
+    for name, type_name in (("event", event.type), ("subscription", subscription.type)):
+        if type_name not in config.types:
+            raise HilcastError("unknown-type", f"{type_name!r} (of the {name}) is not a configured event type")
+    tree, fault = _read(subscription, config.types[subscription.type])
+    holds, because, leaves = _judged(event, subscription, tree, fault, config.types[event.type])
+    path = config.overlay.path(event.broker, subscription.broker)
+    way = _Way(config, event, subscription, tree, index)
+    same = event.type == subscription.type
+    conformance = _conformance(event, advertisements, config.types[event.type])
+    hops = tuple(way.hop(a, b) for a, b in pairwise(path)) if same else ()
+    forwarding = tuple(way.forwarding(path[::-1])) if tree is not None and same else ()
+    return Explanation(
+        event=event,
+        subscription=f"{subscription.broker}/{subscription.type}/{subscription.id}",
+        client=subscription.fact.owner,
+        state=subscription.state if fault is None else "dormant",
+        filter=None if tree is None else to_text(tree),
+        matches=holds,
+        because=because,
+        predicates=leaves,
+        conformance=conformance,
+        path=path,
+        hops=hops,
+        parts=tuple(way.parts) if same else (),
+        forwarding=forwarding,
+        reaches=_reaches(holds, conformance, hops, way),
+    )
+
+
+# --- the filter ---------------------------------------------------------------------------------------------
+
+
+def _read(subscription: Registered, event_type: EventType) -> tuple[Filter | None, str | None]:
+    """The filter, or why the present configuration cannot use it; neither for what is withdrawn."""
+    if not subscription.fact.live:
+        return None, None
+    try:
+        return read_filter(msgspec.json.decode(subscription.fact.filter or "null"), event_type), None
+    except HilcastError as error:
+        return None, str(error)
+
+
+def _judged(
+    event: Event, subscription: Registered, tree: Filter | None, fault: str | None, event_type: EventType
+) -> tuple[bool, str, tuple[Explained, ...]]:
+    """Whether it matches, why, and what each predicate says."""
+    if fault is not None:
+        return False, f"the configuration cannot use its filter ({fault}): it lies dormant", ()
+    if tree is None:
+        return False, f"the subscription is {subscription.state}", ()
+    if event.type != subscription.type:
+        return False, f"the event is of type {event.type}, the subscription of {subscription.type}", ()
+    leaves = tuple(explain_predicates(tree, event.attributes, event_type))
+    if matches(tree, event.attributes, event_type):
+        return True, "the filter holds", leaves
+    failing = [leaf.predicate for leaf in leaves if not leaf.holds]
+    return False, f"the filter does not hold: {', '.join(failing)}", leaves
+
+
+def _conformance(event: Event, advertisements: Sequence[Registered], event_type: EventType) -> Conformance | None:
+    if not event_type.advertisements:
+        return None
+    announced = []
+    for advertisement in advertisements:
+        tree, _ = _read(advertisement, event_type)
+        theirs = (advertisement.broker, advertisement.type) == (event.broker, event.type)
+        if tree is not None and theirs and advertisement.fact.owner == event.source:
+            holds = matches(tree, event.attributes, event_type)
+            announced.append(Announced(advertisement.id, to_text(tree), holds))
+    return Conformance(event.source, any(ad.holds for ad in announced), tuple(announced))
+
+
+def _reaches(holds: bool, conformance: Conformance | None, hops: Sequence[Hop], way: _Way) -> bool | None:
+    if not holds or (conformance is not None and not conformance.conforms):
+        return False
+    carried = {hop.carried for hop in hops} | {way.stands_here}
+    return False if False in carried else None if None in carried else True
+
+
+# --- the way ------------------------------------------------------------------------------------------------
+
+
+class _Way:
+    """One event and one subscription between their brokers."""
+
+    def __init__(
+        self, config: Config, event: Event, subscription: Registered, tree: Filter | None, index: Index
+    ) -> None:
+        self.config, self.subscription, self.index = config, subscription, index
+        self.type = config.types[subscription.type]
+        self.grid = Grid.of(self.type)
+        self.low, self.high = rank_spans(config.types[event.type], event.attributes)
+        self.own = Boxes.empty(self.type.d) if tree is None else geometry(tree, self.type).boxes
+        self.event_parts: list[str] = []
+        if event.type == subscription.type:
+            cubes = self.grid.cubes_of(Boxes(self.low[None], self.high[None]))
+            wide = [f"wide:{i}" for i in range(config.settings.wide_shards)]
+            self.event_parts = [*(f"cube:{int(cube)}" for cube in cubes), *wide]
+        self.stands_here: bool | None = False
+        self.parts = self._parts() if tree is not None else []
+
+    def _key(self, broker: str, part: str) -> Key:
+        return Key(broker, self.type.name, part)
+
+    def _parts(self) -> list[str]:
+        """Where the subscription stands at its own broker: with the event, else anywhere."""
+        home, id = self.subscription.broker, self.subscription.id
+        candidates = [f"cube:{int(cube)}" for cube in self.grid.cubes_of(self.own)]
+        candidates.append(wide_key(home, self.type.name, id, self.config).part)
+        found = {part: self.index.part(self._key(home, part)) for part in candidates}
+        standing = [part for part, compiled in found.items() if compiled is not None and id in compiled.ids]
+        here = [part for part in standing if part in self.event_parts]
+        unknown = any(compiled is None for part, compiled in found.items() if part in self.event_parts)
+        self.stands_here = True if here else None if unknown else False
+        return here or standing[:PARTS_MAX]
+
+    # ── events towards the subscription ─────────────────────────────────────────────────────────────────────────
+
+    def hop(self, origin: str, target: str) -> Hop:
+        """Whether the link carries the event: the index at `origin` of what `target` asked for."""
+        found: list[tuple[bool, str, str]] = []
+        missing = []
+        for part in self.event_parts:
+            compiled = self.index.part(self._key(origin, part))
+            if compiled is None:
+                missing.append(part)
+            elif target in compiled.links:
+                held = self._holding(unpack(compiled.links[target]), part)
+                found += [] if held is None else [(held[0], part, held[1])]
+        if found:
+            own, part, asked = max(found, key=lambda one: one[0])
+            why = f"{target} asked for it" + (", for this very subscription or an equal one" if own else "")
+            return Hop(origin, target, True, part, asked, why)
+        if missing:
+            return Hop(
+                origin, target, None, None, None, f"not known: Redis does not hold {', '.join(missing)} of {origin}"
+            )
+        return Hop(origin, target, False, None, None, f"stopped: nothing that {target} asked for holds it")
+
+    def _holding(self, asked: Geometry, part: str) -> tuple[bool, str] | None:
+        """What of it holds the event, in words, and whether that is the subscription's own; its own are preferred."""
+        if isinstance(asked, Boxes):
+            rows = np.flatnonzero(((asked.lows <= self.high) & (asked.highs >= self.low)).all(axis=1))
+            if len(rows) == 0:
+                return None
+            own = self._own_in(part)
+            mine = [row for row in rows if _has_row(own, asked.lows[row], asked.highs[row])]
+            row = int(mine[0] if mine else rows[0])
+            return bool(mine), box_text(self.type, asked.lows[row], asked.highs[row])
+        place = _first_met(asked, self._event_ranges())
+        if place is None:
+            return None
+        start, end = int(asked.starts[place]), int(asked.ends[place])
+        return False, f"range {range_id(start, end)}"
+
+    def _own_in(self, part: str) -> Boxes:
+        """The subscription's boxes in a part."""
+        if part.startswith("wide:"):
+            return self.own
+        return self.own.clipped(*self.grid.cube_box(int(part.split(":")[1])))
+
+    def _event_ranges(self) -> Ranges:
+        """The event on the curve, as the router sees it: an index, or the ranges of an imprecise one."""
+        if (self.low == self.high).all():
+            at = self.grid.index(self.low[None])
+            return Ranges(at, at)
+        return self.grid.ranges(Boxes(self.low[None], self.high[None]), IMPRECISE_RANGES_MAX)
+
+    # ── the subscription against the path ───────────────────────────────────────────────────────────────────────
+
+    def forwarding(self, way: Sequence[str]) -> list[Stand]:
+        """What became of the subscription at each broker of `way`, which begins at its own, towards all but it."""
+        return [stand for part in self.parts for stand in self._walk(part, way)]
+
+    def _walk(self, part: str, way: Sequence[str]) -> list[Stand]:
+        entries: list[str] = [f"{self.subscription.broker}/{self.subscription.id}"]
+        own: dict[str, Geometry] = {entries[0]: self._asked_in(part)}
+        stands: list[Stand] = []
+        lost: str | None = None
+        for i, broker in enumerate(way):
+            others = [n for n in self.config.overlay.neighbours(broker) if i == 0 or n != way[i - 1]]
+            told = {n: self._how(broker, n, part, entries, own) for n in others}
+            for neighbour, hows in told.items():
+                stands += [Stand(broker, neighbour, part, e, how) for e, how in zip(entries, hows, strict=True)]
+                stands += [] if entries else [Stand(broker, neighbour, part, None, lost)]
+            if i + 1 < len(way) and entries:
+                onward = list(zip(entries, told[way[i + 1]], strict=True))
+                held_back = all(how in (NOT_ADVERTISED, NOT_HELD) for _, how in onward)
+                lost = NEVER_CAME if held_back else None
+                names = [name for entry, how in onward if how is not None for name in carriers(entry, how)]
+                entries, own = self._named_at_next(broker, {name: own.get(name) for name in names})
+        return stands
+
+    def _named_at_next(
+        self, broker: str, onward: Mapping[str, Geometry | None]
+    ) -> tuple[list[str], dict[str, Geometry]]:
+        """The entries as the next broker calls them: ranges are told apart by where they came from."""
+        if not forwards_ranges(self.type):
+            return list(onward), {name: known for name, known in onward.items() if known is not None}
+        return [f"{broker}>{name}" for name in onward], {
+            f"{broker}>{name}": Ranges.of([range_of(name)]) for name in onward
+        }
+
+    def _asked_in(self, part: str) -> Geometry:
+        boxes = self._own_in(part)
+        if not forwards_ranges(self.type):
+            return boxes
+        ranges = self.grid.ranges(boxes, range_cap(self.type))
+        whole = (0, 2**self.grid.index_bits - 1)
+        first, last = whole if part.startswith("wide:") else self.grid.cube_range(int(part.split(":")[1]))
+        starts, ends = np.maximum(ranges.starts, first), np.minimum(ranges.ends, last)
+        return Ranges(starts[starts <= ends], ends[starts <= ends])
+
+    def _how(
+        self, broker: str, neighbour: str, part: str, entries: Sequence[str], own: Mapping[str, Geometry]
+    ) -> list[str | None]:
+        """What became of entries: in the broker's own words, or as what the neighbour holds shows it.
+
+        The table of a range reduction is what the neighbour holds, so there that is asked first: it is complete.
+        """
+        words = self.index.words(self._key(broker, part), neighbour, entries)
+        there = self.index.part(self._key(neighbour, part))
+        seen = [None if there is None else self._seen(there, broker, own.get(entry)) for entry in entries]
+        if forwards_ranges(self.type):
+            return [s if s is not None and s != NOT_HELD else w or s for w, s in zip(words, seen, strict=True)]
+        return [w if w is not None else s for w, s in zip(words, seen, strict=True)]
+
+    def _seen(self, there: CompiledPart, broker: str, entry: Geometry | None) -> str | None:
+        """What became of an entry, judged by what the neighbour holds for the link back."""
+        if entry is None:
+            return None
+        if broker not in there.links:
+            return NOT_HELD
+        held = unpack(there.links[broker])
+        if isinstance(held, Ranges) and isinstance(entry, Ranges):
+            return _merged(held, entry, self._event_ranges())
+        assert isinstance(held, Boxes)
+        assert isinstance(entry, Boxes)
+        if all(_has_row(held, low, high) for low, high in entry):
+            return EQUAL_HELD
+        inside = [((held.lows <= low) & (held.highs >= high)).all(axis=1).any() for low, high in entry]
+        return COVERED_BY_LARGER if all(inside) else None
+
+
+def _merged(held: Ranges, entry: Ranges, event: Ranges) -> str:
+    """The ranges that hold an entry; where the event lies in it, just the one that carries the event."""
+    at = np.searchsorted(held.starts, entry.starts, side="right") - 1
+    if not ((at >= 0) & (held.ends[at] >= entry.ends)).all():
+        return NOT_HELD
+    with_event = _first_met(entry, event)
+    rows = np.unique(at) if with_event is None else at[[with_event]]
+    holding = Ranges(held.starts[rows], held.ends[rows])
+    mine = entry if with_event is None else Ranges(entry.starts[[with_event]], entry.ends[[with_event]])
+    names = ", ".join(range_id(start, end) for start, end in list(holding)[:NAMED_MAX])
+    more = f" and {len(holding) - NAMED_MAX} more" if len(holding) > NAMED_MAX else ""
+    return (FORWARDED_AS if holding == mine else MERGED) + names + more
+
+
+def _first_met(ranges: Ranges, event: Ranges) -> int | None:
+    """The first of `ranges` that shares an index with the event."""
+    at = np.searchsorted(ranges.ends, event.starts)
+    inside = np.flatnonzero(at < len(ranges))
+    met = inside[ranges.starts[at[inside]] <= event.ends[inside]]
+    return int(at[met[0]]) if len(met) else None
+
+
+def _has_row(boxes: Boxes, low: Ranks, high: Ranks) -> bool:
+    return bool(((boxes.lows == low).all(axis=1) & (boxes.highs == high).all(axis=1)).any())
+
+
+# --- boxes in words -----------------------------------------------------------------------------------------
+
+
+def box_text(event_type: EventType, low: Ranks, high: Ranks) -> str:
+    """A box as values of its attributes; those that it leaves open are left out.
+
+    >>> quote = EventType("quote", (Attribute("price", "int"), Attribute("symbol", "text")))
+    >>> box_text(quote, np.array([ABSENT + 1, ABSENT]), np.array([99, ABSENT]))
+    'price up to 99, symbol absent'
+    """
+    spans = zip(event_type.attributes, low.tolist(), high.tolist(), strict=True)
+    said = [text for attribute, a, b in spans if (text := _span_text(attribute, a, b)) is not None]
+    return ", ".join(said) or "everything"
+
+
+def _span_text(attribute: Attribute, low: int, high: int) -> str | None:
+    lowest, highest = present_span(attribute)
+    absent = "absent or " if low == ABSENT else ""
+    if high == ABSENT:
+        return f"{attribute.name} absent"
+    if high >= highest and low <= lowest:
+        return None if absent else f"{attribute.name} present"
+    if low == high:
+        return f"{attribute.name} {_value(attribute, low)}"
+    if low <= lowest:
+        return f"{attribute.name} {absent}up to {_value(attribute, high)}"
+    if high >= highest:
+        return f"{attribute.name} from {_value(attribute, low)}"
+    return f"{attribute.name} {_value(attribute, low)} to {_value(attribute, high)}"
+
+
+def _value(attribute: Attribute, rank: int) -> str:
+    value = unrank(attribute, rank)
+    # a rank between those of values, such as the border of a cell in a text
+    return f"rank {rank}" if value is None else value_text(value)  # type: ignore[arg-type]
