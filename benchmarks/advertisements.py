@@ -256,7 +256,7 @@ def _print_race(size: int, contest: Contest, results: dict[str, list[Measured]])
 
 
 def _plot_ways(sizes: Sequence[int], results: dict[str, list[Measured]]) -> None:
-    figure, axes = plt.subplots(2, 2, figsize=(11, 8))
+    figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
     for axis, (name, measured) in zip(axes.flat, results.items(), strict=True):
         for way in ("ours", "counting", "DNF counting"):
             for first, style in ((False, "-"), (True, "--")):
@@ -430,7 +430,7 @@ def _print_budgets(market: Market) -> None:
 
 
 def _plot_pruning(curves: dict[str, list[dict[str, float]]]) -> None:
-    figure, axes = plt.subplots(3, 3, figsize=(14, 11))
+    figure, axes = plt.subplots(3, 3, figsize=(14, 11), layout="constrained")
     for axis, (name, points) in zip(axes.flat, curves.items(), strict=False):
         shares = [i / (len(points) - 1) for i in range(len(points))]
         axis.plot(shares, [p["overlaps"] for p in points], label="overlaps")
@@ -483,7 +483,7 @@ def combined_command(advertisements: int, subscriptions: int, steps: int, sample
 
 
 def _plot_combined(curves: dict[float, list[dict[str, float]]]) -> None:
-    figure, axes = plt.subplots(2, 2, figsize=(11, 8))
+    figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
     names = {"candidates": "candidates", "overlaps": "overlaps", "first": "ms, First", "all": "ms, All"}
     for axis, (key, label) in zip(axes.flat, names.items(), strict=True):
         for share, points in curves.items():
