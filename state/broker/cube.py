@@ -89,20 +89,34 @@ class Cube:
     # ── incoming streams ────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, message: Change) -> None:
-        """Apply one message of a stream if it is the next one; ask for a snapshot at a gap."""
+        """Apply one message of a stream if it is the next one; ask for a snapshot at a gap.
+
+        A change that was cut into parts waits until it is whole: an entry that an early part replaces may have been
+        covering one that a later part brings.
+        """
         if message.grid != self.grid.hash:
             return  # of another configuration; its sender will open a new generation when it restarts
-        generation, sequence = self._position(message.source)
+        source = message.source
+        generation, sequence = self._position(source)
         here = (message.generation, message.sequence)
         if here <= (generation, sequence):
             return
-        if message.snapshot:
-            self._collect(message, here)
-        elif here == (generation, sequence + 1):
-            self.state.incoming[message.source] = here
-            self._change(message)
+        opens = message.snapshot and message.part == 0
+        parts = [] if message.part == 0 else self.state.pending.get(source, [])
+        if (not opens and here != (generation, sequence + 1)) or len(parts) != message.part:
+            self.resyncs.add(source)
+            return
+        self.state.incoming[source] = here
+        self.state.pending.pop(source, None)
+        parts.append(message)
+        if len(parts) < message.parts:
+            self.state.pending[source] = parts
+        elif message.snapshot:
+            self.resyncs.discard(source)
+            self._replace(source, parts)
         else:
-            self.resyncs.add(message.source)
+            for part in parts:
+                self._change(part)
 
     def _position(self, source: str) -> tuple[int, int]:
         known = self.state.incoming.get(source)
@@ -111,20 +125,6 @@ class Cube:
         # a key of this deployment begins its streams with the generation; another one's begins with a snapshot
         hosted = Key.parse(source).broker in self.context.hosts
         return (self.context.generation if hosted else 0, 0)
-
-    def _collect(self, message: Change, here: tuple[int, int]) -> None:
-        parts = [] if message.part == 0 else self.state.pending.get(message.source, [])
-        if len(parts) != message.part:
-            self.resyncs.add(message.source)
-            return
-        parts.append(message)
-        self.state.incoming[message.source] = here
-        if len(parts) < message.parts:
-            self.state.pending[message.source] = parts
-            return
-        self.state.pending.pop(message.source, None)
-        self.resyncs.discard(message.source)
-        self._replace(message.source, parts)
 
     def _replace(self, source: str, parts: list[Change]) -> None:
         """Let a snapshot replace everything this stream said before, as one step."""

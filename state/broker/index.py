@@ -25,7 +25,7 @@ from state.filters.evaluate import compile as compile_filter
 from state.filters.grammar import parse
 from state.matchers.bitmap import BitmapMatcher
 from state.reductions.interface import Geometry, Ranges
-from state.reductions.interval_table import CompiledTable
+from state.reductions.interval_table import CompiledTable, closed
 from state.space.boxes import Boxes
 from state.space.event_type import EventType
 from state.space.grid import Grid
@@ -93,14 +93,9 @@ def join_boxes(boxes: list[Boxes], d: int) -> Boxes:
 
 def join_ranges(ranges: list[Ranges]) -> Ranges:
     """The union of several sets of ranges, sorted and disjoint."""
-    starts = np.concatenate([r.starts for r in ranges] or [np.empty(0, np.int64)])
-    ends = np.concatenate([r.ends for r in ranges] or [np.empty(0, np.int64)])
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], np.maximum.accumulate(ends[order]) if len(ends) else ends
-    opens = np.ones(len(starts), bool)
-    opens[1:] = starts[1:] > ends[:-1] + 1
-    last = np.append(np.flatnonzero(opens)[1:] - 1, len(starts) - 1) if len(starts) else np.empty(0, int)
-    return Ranges(starts[opens], ends[last])
+    if not ranges:
+        return Ranges.empty()
+    return closed(np.concatenate([r.starts for r in ranges]), np.concatenate([r.ends for r in ranges]))
 
 
 def overlap_ranges(a: Ranges, b: Ranges) -> bool:

@@ -3,7 +3,7 @@
 | name | module | paper |
 |---|---|---|
 | `none`, `covering` | `none.py`, `covering.py` | baselines |
-| `mics` | `mics.py`, on `interval_table.py` and `live_ranges.py` | [MICS09] |
+| `mics` | `mics.py`, on `interval_table.py` and `live_ranges.py`; indexed: `mics_high_dimensions.py` | [MICS09] |
 | `negative-space` | `negative_space.py`, `negative_space_approximate.py`, on `negative_tree.py` | [NEG08] |
 | `probabilistic`, `hybrid` | `probabilistic.py`, `hybrid.py`, on `group_covering.py` and `rspc.py` | [RSPC06] |
 """
@@ -18,10 +18,12 @@ from state.reductions.covering import Covering
 from state.reductions.hybrid import Hybrid
 from state.reductions.interface import Geometry, Reduction
 from state.reductions.mics import Mics
+from state.reductions.mics_high_dimensions import IndexedMics
 from state.reductions.negative_space import NegativeSpace
 from state.reductions.none import Unreduced
 from state.reductions.probabilistic import Probabilistic
 from state.space.event_type import EventType
+from state.space.grid import Grid
 
 RANGE_CAP = 256
 
@@ -37,7 +39,7 @@ _CLASSES: dict[str, Any] = {
 
 def forwards_ranges(event_type: EventType) -> bool:
     """Whether the type's reduction speaks of Hilbert ranges instead of boxes."""
-    return event_type.reduction == "mics"
+    return event_type.reduction == "mics" and event_type.parameters.get("mode", "projected") == "projected"
 
 
 def range_cap(event_type: EventType) -> int:
@@ -49,13 +51,13 @@ def range_cap(event_type: EventType) -> int:
 
 def create(event_type: EventType, domain: Geometry) -> Reduction:
     """An empty reduction of the type's kind over one cube."""
-    reduction: Reduction = _class(event_type)(domain, event_type.parameters)
+    reduction: Reduction = _class(event_type)(domain, event_type.parameters, **_more(event_type))
     return reduction
 
 
 def restore(event_type: EventType, domain: Geometry, blob: bytes) -> Reduction:
     """The reduction that `encode()` packed."""
-    reduction: Reduction = _class(event_type).decode(blob, domain, event_type.parameters)
+    reduction: Reduction = _class(event_type).decode(blob, domain, event_type.parameters, **_more(event_type))
     return reduction
 
 
@@ -69,9 +71,28 @@ def check_parameters(event_type: EventType) -> list[str]:
 
 def _class(event_type: EventType) -> Any:
     try:
-        return _CLASSES[event_type.reduction]
+        found = _CLASSES[event_type.reduction]
     except KeyError:
         raise HilcastError("bad-config", f"unknown reduction {event_type.reduction!r}") from None
+    return IndexedMics if found is Mics and not forwards_ranges(event_type) else found
+
+
+def _more(event_type: EventType) -> dict[str, Any]:
+    """What the reduction needs besides its domain: subscription indexing [MICS09 §5] needs the grid."""
+    if event_type.reduction == "mics" and not forwards_ranges(event_type):
+        return {"grid": _grid(event_type)}
+    return {}
+
+
+def _grid(event_type: EventType) -> Grid:
+    """The grid of a type, built once in a process."""
+    known = _GRIDS.get(event_type.name)
+    if known is None or known[0] != event_type:
+        known = _GRIDS[event_type.name] = (event_type, Grid.of(event_type))
+    return known[1]
+
+
+_GRIDS: dict[str, tuple[EventType, Grid]] = {}
 
 
 __all__ = ["check_parameters", "create", "forwards_ranges", "range_cap", "restore"]

@@ -170,6 +170,20 @@ def removals_travel_in_the_last_part():
     assert [m.sequence for m in messages] == [1, 2]
 
 
+def a_change_in_parts_is_one_step():
+    """Of a change that was cut into parts nothing is applied before the last part has come."""
+    cube, grid = _cube()
+    small = Boxes.of([([1, 1], [1, 1])])
+    cube.apply(_change(1, [("a", BOX)], grid=grid))
+    first = msgspec.structs.replace(_change(2, [("a", small)], grid=grid), part=0, parts=2)
+    last = msgspec.structs.replace(_change(3, [("b", BOX)], grid=grid), part=1, parts=2)
+    cube.apply(first)
+    assert unpack(cube.state.received["b2"]["a"].geometry) == BOX
+    cube.apply(last)
+    assert unpack(cube.state.received["b2"]["a"].geometry) == small
+    assert set(cube.state.received["b2"]) == {"a", "b"}
+
+
 def promoted_before_removed_in_one_step():
     """Withdrawing what covers another never leaves a neighbour without the other, after any message."""
     world = World(config_of())
@@ -322,6 +336,7 @@ PURE = [
     a_snapshot_replaces_what_was_said_before,
     another_grid_is_not_understood,
     removals_travel_in_the_last_part,
+    a_change_in_parts_is_one_step,
     promoted_before_removed_in_one_step,
     a_new_generation_opens_with_snapshots,
     records_are_applied_in_order,

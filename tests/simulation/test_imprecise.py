@@ -16,6 +16,7 @@ brokers = ["b1", "b2", "b3"]
 links = [["b1", "b2"], ["b2", "b3"]]
 [types.t]
 reduction = "{reduction}"
+parameters = {parameters}
 cubes = 16
 index = ["x", "y"]
 [types.t.attributes]
@@ -25,11 +26,22 @@ name = {{ kind = "text" }}
 """
 
 
-@pytest.mark.parametrize("reduction", ["covering", "mics", "negative-space"])
-def test_imprecise_events_reach_whom_they_concern(reduction):
+REDUCTIONS = [
+    ("covering", "{}"),
+    ("mics", "{}"),
+    ("mics", '{ merging = "imperfect", gap_cells = 40 }'),
+    ("mics", '{ mode = "indexed" }'),
+    ("negative-space", "{}"),
+    ("negative-space", '{ mode = "approximate", k = 3 }'),
+    ("hybrid", "{}"),
+]
+
+
+@pytest.mark.parametrize(("reduction", "parameters"), REDUCTIONS)
+def test_imprecise_events_reach_whom_they_concern(reduction, parameters):
     """An event that is a box is delivered once to whom it possibly or certainly concerns, whatever cubes it touches."""
     rng = random.Random(3)
-    config = parse(CONFIG.format(reduction=reduction))
+    config = parse(CONFIG.format(reduction=reduction, parameters=parameters))
     event_type = config.types["t"]
     world = World(config)
     filters = {}
