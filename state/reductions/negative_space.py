@@ -254,6 +254,8 @@ class Rows:
     def inside(self, boxes: Boxes) -> list[str]:
         """The entries all of whose boxes lie inside one of `boxes` each."""
         rows = np.concatenate([self.contained(low, high) for low, high in boxes])
+        if len(rows) == 0:
+            return []
         owners, counts = np.unique(self._owners[rows], return_counts=True)
         ids = [self._ids[owner] for owner in owners.tolist()]
         return [id for id, count in zip(ids, counts, strict=True) if count == len(self.entries[id])]

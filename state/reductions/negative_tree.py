@@ -587,9 +587,9 @@ class NegativeTree:
         n_hits, n_trail = self._find(low, high)
         if n_hits == 0:
             return Boxes.empty(self.d), 0
-        chosen, spent = _choose(self._bounds[self._hits[:n_hits]], low, high, limit, choice)
-        nodes = self._hits[chosen]
-        rows = self._bounds[nodes]
+        rows = self._bounds[self._hits[:n_hits]]
+        chosen, spent = _choose(rows, low, high, limit, choice)
+        nodes, rows = self._hits[chosen], rows[chosen]
         taken = Boxes(np.maximum(rows[:, : self.d], low), np.minimum(rows[:, self.d :], high))
         self._cut(nodes, n_trail, low, high, 2 * spent)
         return taken, int(spent)

@@ -303,6 +303,19 @@ def test_a_rebuild_travels_in_one_step_and_pays() -> None:
     assert often.stats()["forwarded"] < never.stats()["forwarded"]
 
 
+def test_a_rebuild_that_does_not_pay_sends_nothing() -> None:
+    """Where from scratch another set of the same size would be forwarded, the neighbour keeps what it has."""
+    space = NegativeSpace(line(0, 99), {"retire": False, "rebuild": 0.1})
+    for id, entry in {"a": line(0, 10), "b": line(11, 15), "c": line(4, 15), "d": line(50, 60)}.items():
+        add(space, id, entry)
+    scratch = NegativeSpace(line(0, 99), {"retire": False})
+    scratch.update({"a": line(0, 10), "b": line(11, 15), "c": line(4, 15)})
+    assert (sorted(space.forwarded()), sorted(scratch.forwarded())) == (["a", "b", "d"], ["a", "c"])
+    delta = remove(space, "d")
+    assert (delta.added, delta.removed) == ({}, ("d",))
+    assert (space.stats()["rebuilds"], space.stats()["rebuilds_kept"]) == (1, 0)
+
+
 def test_the_merging_is_counted() -> None:
     """Merging leaves fewer boxes of the same volume, and the boxes it joined are counted."""
     domain, entries = Boxes.of([([0] * 3, [19] * 3)]), random_entries(60, 3, 20, seed=1)
