@@ -1,0 +1,379 @@
+"""The command line without a job: usage, configuration, messages, and what needs only Kafka and Redis."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from infra.local.ports import free_port
+from producers import cli
+from producers.commands.checking import needed_topics
+from producers.commands.output import Style
+from producers.transport import open_transport
+from state.config import parse
+from streaming.topics import TopicKeeper, needed
+from tests.producers.test_transport import read
+from tests.producers.worlds import answer, configured, delivered, text
+
+COMMANDS = ("up", "down", "topics", "run", "wait", "subscribe", "unsubscribe", "advertise", "unadvertise", "publish")
+COMMANDS += ("tail", "status", "inspect", "verify", "doctor")
+ROOT = Path(cli.__file__).parents[1]
+
+
+@pytest.fixture
+def here(services, unique, tmp_path, monkeypatch):
+    """A folder with a configuration on the real services, whose topics exist."""
+    (tmp_path / "hilcast.toml").write_text(text(services, unique))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HILCAST_CONFIG", raising=False)
+    return configured(services, unique)
+
+
+@pytest.fixture
+def wire(here):
+    opened = open_transport(here)
+    yield opened
+    opened.close()
+
+
+def run(*arguments):
+    return cli.main(list(arguments))
+
+
+# ── usage and configuration ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["subscribe", "-b", "b1"],
+        ["wait", "--timeout", "-1"],
+        ["tail", "alice", "--count", "0"],
+        ["verify", "--since", "yesterday"],
+        ["verify", "--since", "2026-01-01T00:00:00"],
+    ],
+)
+def test_wrong_usage_is_two(arguments, capsys):
+    """What the commands do not understand ends with 2 and a usage line."""
+    with pytest.raises(SystemExit) as ended:
+        run(*arguments)
+    assert ended.value.code == 2
+    assert "usage: hilcast" in capsys.readouterr().err
+
+
+def test_every_command_of_the_contract_is_there(capsys):
+    """The help names every command."""
+    with pytest.raises(SystemExit) as ended:
+        run("--help")
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for command in COMMANDS:
+        assert f"\n    {command} " in shown
+
+
+def test_the_configuration_is_found_in_the_promised_order(tmp_path, monkeypatch, capsys):
+    """`--config` before or after the command, else HILCAST_CONFIG, else ./hilcast.toml."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HILCAST_CONFIG", raising=False)
+    for arguments, environment, expected in (
+        (["status"], None, "hilcast.toml"),
+        (["status"], "e.toml", "e.toml"),
+        (["status", "--config", "c.toml"], "e.toml", "c.toml"),
+        (["--config", "c.toml", "status"], "e.toml", "c.toml"),
+    ):
+        if environment is not None:
+            monkeypatch.setenv("HILCAST_CONFIG", environment)
+        assert run(*arguments) == 1
+        assert f"{expected}: No such file" in capsys.readouterr().err
+
+
+def test_faults_of_a_configuration_are_told_without_a_traceback(tmp_path, capsys):
+    """A bad configuration ends with 1, the code, and every fault."""
+    path = tmp_path / "bad.toml"
+    path.write_text('[overlay]\nbrokers = ["b1"]\nlinks = [["b1", "b2"]]\n')
+    assert run("topics", "--config", str(path)) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("hilcast: bad-config:")
+    assert "'b2' is not in overlay.brokers" in said
+    assert "types: missing" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"],
+        ["wait", "--timeout", "1"],
+        ["subscribe", "-b", "b1", "-t", "quote", "-c", "alice", "price < 5"],
+        ["publish", "-b", "b1", "-t", "quote", "{}"],
+        ["tail", "alice", "--once"],
+        ["verify"],
+    ],
+)
+def test_without_kafka_every_command_says_what_to_do(services, tmp_path, arguments, capsys, monkeypatch):
+    """Kafka away: one sentence with the code and the address, exit code 1."""
+    monkeypatch.setattr("producers.transport.confluent._TIMEOUT_S", 0.5)
+    path = tmp_path / "hilcast.toml"
+    path.write_text(text(services, "p").replace(services.kafka, f"127.0.0.1:{free_port()}"))
+    assert run(*arguments, "--config", str(path)) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("hilcast: kafka-away: Kafka at 127.0.0.1:")
+    assert "hilcast up" in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_without_redis_inspect_says_so(services, tmp_path, capsys):
+    """Redis away: one sentence with the code, exit code 1."""
+    path = tmp_path / "hilcast.toml"
+    path.write_text(text(services, "p").replace(services.redis, f"redis://127.0.0.1:{free_port()}/0"))
+    assert run("inspect", "--config", str(path)) == 1
+    assert capsys.readouterr().err.startswith("hilcast: redis-away:")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["wait"], ["status"], ["subscribe", "-b", "b1", "-t", "quote", "-c", "a", "TRUE"]]
+)
+def test_without_topics_the_command_that_makes_them_is_named(services, tmp_path, unique, arguments, capsys):
+    """Nothing is sent, and nothing created by accident."""
+    path = tmp_path / "hilcast.toml"
+    path.write_text(text(services, unique))
+    assert run(*arguments, "--config", str(path)) == 1
+    said = capsys.readouterr().err
+    assert "kafka-topic" in said
+    assert "hilcast topics" in said
+
+
+# ── topics and doctor ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_topics_are_created_once(services, unique, tmp_path, capsys, monkeypatch):
+    """`hilcast topics` names what it created, and the second time that all is there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hilcast.toml").write_text(text(services, unique))
+    assert run("topics", "--json") == 0
+    created = json.loads(capsys.readouterr().out)["created"]
+    assert created == sorted(needed(parse(text(services, unique))))
+    assert run("topics") == 0
+    assert capsys.readouterr().out == "all topics are there\n"
+
+
+def test_the_doctor_knows_the_topics_of_the_job(services, unique):
+    """What the doctor looks for is what the job creates."""
+    config = parse(text(services, unique) + '[[sources]]\ntopic = "old"\nbroker = "b2"\ntype = "quote"\n')
+    assert needed_topics(config) == sorted(needed(config))
+
+
+def test_the_doctor_prints_checks_with_advice(here, capsys):
+    """Well: 0. With a topic missing: 1, the check and what to do."""
+    assert run("doctor", "--json") == 0
+    assert all(check["ok"] for check in json.loads(capsys.readouterr().out))
+    keeper = TopicKeeper(here)
+    keeper.admin.delete_topics([here.topics.routed])[here.topics.routed].result()
+    assert run("doctor") == 1
+    shown = capsys.readouterr().out
+    assert f"FAIL  topics: 1 of {len(needed(here))} missing: {here.topics.routed}" in shown
+    assert "run `hilcast topics`" in shown
+
+
+# ── control events ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def answering(config, kind, **more):
+    """Answer the first control event from another thread, as a router would."""
+
+    def work():
+        transport = open_transport(config)
+        reader = transport.read({(config.topics.subscriptions, 0): 0, (config.topics.advertisements, 0): 0})
+        while not (records := reader.poll(0.2)):
+            pass
+        transport.send(answer(config, records[0].place, kind, **more)).place()
+        seen.extend(records)
+        reader.close()
+        transport.close()
+
+    seen = []
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread, seen
+
+
+def test_subscribe_prints_the_receipt(here, capsys):
+    """The receipt is printed as the JSON that it is; options arrive in the event."""
+    thread, seen = answering(here, "accepted", version=7)
+    arguments = ["-b", "b2", "-t", "quote", "-c", "alice", "--id", "s1", "--ttl", "1.5", "--version", "7"]
+    assert run("subscribe", *arguments, "--sink", "elsewhere", "price < 5") == 0
+    thread.join()
+    receipt = json.loads(capsys.readouterr().out)
+    assert (receipt["kind"], receipt["version"]) == ("accepted", 7)
+    assert (receipt["topic"], receipt["partition"], receipt["offset"]) == (here.topics.subscriptions, 0, 0)
+    assert seen[0].key == b"b2/quote/s1"
+    sent = {"client": "alice", "filter": "price < 5", "ttl_ms": 1500, "version": 7, "sink": "elsewhere"}
+    assert json.loads(seen[0].value) == sent
+
+
+def test_a_refusal_is_printed_and_is_one(here, capsys):
+    """A refused receipt: its JSON on standard output, code and reason in a sentence, exit code 1."""
+    thread, _ = answering(here, "refused", code="filter-type", reason="'x' is no number")
+    assert run("advertise", "-b", "b1", "-t", "quote", "-p", "exchange", "price < 'x'") == 1
+    thread.join()
+    said = capsys.readouterr()
+    assert json.loads(said.out)["code"] == "filter-type"
+    assert said.err == "hilcast: filter-type: 'x' is no number\n"
+
+
+def test_withdrawals_are_sent_with_their_version(here, capsys):
+    """Unsubscribing sends a null value, and its version as a header."""
+    thread, seen = answering(here, "withdrawn")
+    assert run("unsubscribe", "-b", "b1", "-t", "quote", "s1", "--version", "9") == 0
+    thread.join()
+    assert (seen[0].key, seen[0].value, seen[0].headers) == (b"b1/quote/s1", None, (("hilcast_version", b"9"),))
+    assert json.loads(capsys.readouterr().out)["kind"] == "withdrawn"
+
+
+def test_without_a_job_it_is_sent_and_unanswered(here, wire, capsys):
+    """At the timeout: exit code 1 and the words; the event was sent."""
+    assert run("unadvertise", "-b", "b1", "-t", "quote", "a1", "--timeout", "0.5") == 1
+    assert "unanswered: sent, unanswered" in capsys.readouterr().err
+    assert wire.span(here.topics.advertisements, 0)[1] == 1
+
+
+def test_waiting_names_who_is_behind(here, capsys):
+    """Without a deployment every broker is behind, by name."""
+    assert run("wait", "--timeout", "0.3") == 1
+    said = capsys.readouterr().err
+    for broker in ("b1", "b2", "b3"):
+        assert f"{broker}: no deployment hosts it" in said
+    assert run("wait", "--timeout", "0.3", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [b["broker"] for b in found["behind"]] == ["b1", "b2", "b3"]
+    assert found["in_force"] is False
+
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def publications(here, wire, count):
+    starts = {(here.topics.publications, p): 0 for p in wire.partitions(here.topics.publications)}
+    return sorted(read(wire, starts, count), key=lambda record: record.timestamp_ms)
+
+
+def test_publish_sends_the_argument_or_every_line(here, wire, capsys, monkeypatch):
+    """One event by argument, one per line of standard input; each leaves as it was written and is named SOURCE#ID."""
+    assert run("publish", "-b", "b1", "-t", "quote", "--id", "e1", "--source", "me", '{ "price": 1 }') == 0
+    assert capsys.readouterr().out == "me#e1\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"price": 2}\n\n  {"price": 3}\n')))
+    assert run("publish", "-b", "b2", "-t", "quote", "-k", "IBM") == 0
+    names = capsys.readouterr().out.splitlines()
+    sent = publications(here, wire, 3)
+    assert [record.value for record in sent] == [b'{ "price": 1 }', b'{"price": 2}', b'{"price": 3}']
+    assert [f"hilcast#{dict(r.headers)['ce_id'].decode()}" for r in sent[1:]] == names
+    assert {r.key for r in sent[1:]} == {b"IBM"}
+
+
+def test_publish_warns_of_what_will_be_refused(here, wire, capsys):
+    """What is no JSON object is sent all the same: it is the router that refuses, with a dead letter."""
+    assert run("publish", "-b", "b1", "-t", "quote", "[1]") == 0
+    assert "bad-event" in capsys.readouterr().err
+    assert publications(here, wire, 1)[0].value == b"[1]"
+
+
+def test_one_id_is_for_one_event(here, capsys, monkeypatch):
+    """An id cannot name two lines."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}\n{}\n")))
+    assert run("publish", "-b", "b1", "-t", "quote", "--id", "e1", "-") == 1
+    assert "one --id cannot name several events" in capsys.readouterr().err
+
+
+def test_tail_shows_deliveries_without_repeats(here, wire, capsys):
+    """From the beginning, repeats removed; as lines or as JSON; `--count` that is not reached is 1."""
+    TopicKeeper(here).ensure([here.topics.deliver("alice")])
+    for output in (delivered(here, "alice", "e1", "s1"), delivered(here, "alice", "e1", "s1")):
+        wire.send(output).place()
+    wire.send(delivered(here, "alice", "e2", "s1,s2", value=b'{"price": 2}')).place()
+    assert run("tail", "alice", "--once") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert 'b1 quote  {"price": 2}  test#e2  s1,s2' in lines[1]
+    assert run("tail", "alice", "--count", "1", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["id"], found["event"], found["subscriptions"]) == ("e1", {"price": 1}, ["s1"])
+    assert (found["value"], found["key"], found["topic"]) == ('{"price": 1}', "k", here.topics.deliver("alice"))
+    assert run("tail", "alice", "--count", "3", "--timeout", "0.5") == 1
+    assert "2 of 3 deliveries came" in capsys.readouterr().err
+    assert run("tail", "nobody", "--once") == 0
+    assert capsys.readouterr().out == ""
+
+
+# ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_looking_at_nothing_is_no_error(here, capsys):
+    """Before anything has run, status, inspect and verify show emptiness."""
+    assert run("status") == 0
+    assert "no deployment has run here yet" in capsys.readouterr().out
+    assert run("inspect", "b2", "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["subscriptions"], found["parts"], found["epoch"]) == (0, 0, None)
+    assert [n["neighbour"] for n in found["neighbours"]] == ["b1", "b3"]
+    assert run("inspect") == 0
+    assert "not complete in this Redis" in capsys.readouterr().out
+    assert run("verify", "--json") == 0
+    judged = json.loads(capsys.readouterr().out)
+    assert (judged["ok"], judged["published"], judged["missing"]) == (True, 0, 0)
+
+
+def test_inspect_refuses_names_that_are_not_there(here, capsys):
+    """An unknown broker or type is named with those that exist."""
+    assert run("inspect", "b9") == 1
+    assert "unknown-broker: 'b9' is none of b1, b2, b3" in capsys.readouterr().err
+    assert run("inspect", "b1", "weather") == 1
+    assert "unknown-type" in capsys.readouterr().err
+
+
+def test_verify_ends_with_one_if_something_is_wrong(here, wire, capsys):
+    """A delivery of what was never published is wrong: told, counted, exit code 1."""
+    TopicKeeper(here).ensure([here.topics.deliver("alice")])
+    wire.send(delivered(here, "alice", "ghost", "s1")).place()
+    assert run("verify") == 1
+    shown = capsys.readouterr().out
+    assert "wrong: test#ghost for alice" in shown
+    assert "not as it should be" in shown
+    assert run("verify", "--json") == 1
+    judged = json.loads(capsys.readouterr().out)
+    assert (judged["wrong"], judged["findings"][0]["kind"]) == (1, "wrong")
+
+
+def test_a_reader_that_leaves_is_no_error(here, wire):
+    """`hilcast tail | head -1` ends quietly."""
+    TopicKeeper(here).ensure([here.topics.deliver("alice")])
+    for number in range(200):
+        wire.send(delivered(here, "alice", f"e{number}", "s1", value=b'{"x": "' + b"y" * 2000 + b'"}'))
+    wire.flush()
+    command = f"{sys.executable} -m producers.cli tail alice --once | head -1"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_colours_only_where_they_are_wanted(monkeypatch):
+    """No escape sequences unless it is a terminal, and none there with NO_COLOR."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert Style(io.StringIO())("31", "x") == "x"
+    assert Style(Terminal())("31", "x") == "\x1b[31mx\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert Style(Terminal())("31", "x") == "x"
