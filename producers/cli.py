@@ -165,6 +165,7 @@ def _add_looking(add: Add) -> None:
     made = add("inspect", "inspecting:inspect", "show what brokers hold", json=True)
     made.add_argument("broker", nargs="?", metavar="BROKER")
     made.add_argument("type", nargs="?", metavar="TYPE")
+    _add_asking(add)
     made = add(
         "verify",
         "checking:verify",
@@ -178,6 +179,57 @@ def _add_looking(add: Add) -> None:
         "--margin-ms", type=float, default=0.0, metavar="MS", help="how far clocks of Kafka brokers may be apart (0)"
     )
     add("doctor", "checking:doctor", "check Java, jars, Kafka, Redis, topics, versions; say what to do", json=True)
+
+
+def _add_asking(add: Add) -> None:
+    made = add(
+        "explain",
+        "explain:explain",
+        "say why an event does or does not reach a subscription, predicate by predicate and hop by hop",
+        json=True,
+    )
+    made.add_argument("event", type=_event, metavar="EVENT", help="JSON (also a structured CloudEvent), or SOURCE#ID")
+    made.add_argument("subscription", type=_key, metavar="SUBSCRIPTION", help="BROKER/TYPE/ID")
+    made.add_argument("-b", "--broker", help="where it enters; else the event's own, else the subscription's broker")
+    made.add_argument("-t", "--type", help="of the event; else its own, else that of the subscription")
+    made.add_argument("--source", default=PROGRAM, metavar="S", help="publisher of an event given as JSON (hilcast)")
+    made = add(
+        "cost",
+        "cost:cost",
+        "say what a filter would cost: boxes, ranges, cubes touched, estimated share of publications",
+        json=True,
+    )
+    made.add_argument("-t", "--type", required=True)
+    made.add_argument(
+        "--sample",
+        type=_any_count,
+        default=1000,
+        metavar="N",
+        help="count on the newest N publications (1000); 0: none",
+    )
+    made.add_argument("filter", metavar="FILTER")
+
+
+def _event(text: str) -> str:
+    if not text.lstrip().startswith("{") and "#" not in text:
+        raise argparse.ArgumentTypeError(f"must be a JSON object or SOURCE#ID, not {text!r}")
+    return text
+
+
+def _key(text: str) -> tuple[str, str, str]:
+    from state.messages import split_key
+
+    try:
+        return split_key(text.encode())
+    except HilcastError as error:
+        raise argparse.ArgumentTypeError(error.reason) from None
+
+
+def _any_count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, not {text!r}")
+    return value
 
 
 def _seconds(text: str) -> float:

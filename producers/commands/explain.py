@@ -1,0 +1,244 @@
+"""`explain`: why an event does or does not reach a subscription, from what Kafka and Redis hold.
+
+The event is JSON, or is looked up by SOURCE#ID, newest first; the subscription is its last fact in the registry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+
+import redis
+
+from producers.cli import config_path
+from producers.commands.output import Style, table
+from producers.commands.reading import every, newest
+from producers.transport import Transport, open_transport
+from producers.verify.envelope import read_publication
+from state.broker.home import decode_fact
+from state.broker.index import CompiledPart
+from state.broker.keys import Key
+from state.config import Config, load
+from state.errors import HilcastError
+from state.explain import Event, Explanation, Registered, explained
+from state.redis_index import RedisIndex, Version
+from state.space.decode import json_object
+
+JSON_ID = "(not published)"
+
+
+def explain(chosen: argparse.Namespace) -> int:
+    """Print the explanation; 0 whatever it says."""
+    config = load(config_path(chosen))
+    transport = open_transport(config)
+    try:
+        event = read_event(chosen, config, transport)
+        subscription, advertisements = read_registry(transport, config, chosen.subscription, event.type)
+    finally:
+        transport.close()
+    index = RedisLook(config)
+    try:
+        found = explained(config, event, subscription, advertisements, index)
+    finally:
+        index.close()
+    if chosen.json:
+        # an event may hold numbers of any size and half characters, which only Python's own writer can write
+        print(json.dumps(as_json(found, index.fault)), flush=True)
+    else:
+        text = for_people(found, index.fault, Style())
+        print(text.encode("utf-8", "backslashreplace").decode())
+    return 0
+
+
+# ── the event ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_event(chosen: argparse.Namespace, config: Config, transport: Transport) -> Event:
+    """The event that EVENT names, entered where and as what the options say, else as it stands.
+
+    JSON that says neither is taken as an event of the subscription's type that enters at its own broker.
+    """
+    if not chosen.event.lstrip().startswith("{"):
+        return _published(chosen, config, transport)
+    value = json_object(chosen.event.encode())
+    if value is None:
+        raise HilcastError("bad-event", "EVENT is not a JSON object (NaN and Infinity are not JSON)")
+    broker, type_name, _ = chosen.subscription
+    if "specversion" not in value or "data" not in value:
+        return Event(chosen.broker or broker, chosen.type or type_name, chosen.source, JSON_ID, value)
+    data = value["data"]
+    if not isinstance(data, dict):
+        raise HilcastError("bad-event", "the data of the structured CloudEvent is not a JSON object")
+    return Event(
+        chosen.broker or str(value.get("broker", broker)),
+        chosen.type or str(value.get("type", type_name)),
+        str(value.get("source", chosen.source)),
+        str(value.get("id", JSON_ID)),
+        data,
+    )
+
+
+def _published(chosen: argparse.Namespace, config: Config, transport: Transport) -> Event:
+    """The newest publication of that source and id."""
+    wanted = chosen.event.encode()
+    sources = {source.topic: source for source in config.sources}
+    for record in newest(transport, [config.topics.publications, *sources]):
+        found = read_publication(record, config, sources.get(record.topic))
+        if found.source + b"#" + found.id != wanted:
+            continue
+        if found.fault is not None and not (chosen.broker and chosen.type):
+            raise HilcastError(
+                found.fault, f"the publication at {record.place} is refused by the router: see dead letters"
+            )
+        attributes = json_object(found.value)
+        if attributes is None:
+            raise HilcastError("bad-event", f"the publication at {record.place} is not a JSON object")
+        source, id = found.source.decode("utf-8", "replace"), found.id.decode("utf-8", "replace")
+        return Event(chosen.broker or found.broker, chosen.type or found.type, source, id, attributes)
+    raise HilcastError("unknown-event", f"no publication {chosen.event!r} is in Kafka (SOURCE#ID, or JSON)")
+
+
+# ── the registry and the index ──────────────────────────────────────────────────────────────────────────────────
+
+
+def read_registry(
+    transport: Transport, config: Config, key: tuple[str, str, str], type_name: str
+) -> tuple[Registered, list[Registered]]:
+    """The subscription, and the advertisements of a type; the last record of a key counts."""
+    wanted = "/".join(("subscription", *key)).encode()
+    facts: dict[bytes, bytes | None] = {}
+    for record in every(transport, config.topics.registry):
+        name = record.key or b""
+        if name == wanted or (name.startswith(b"advertisement/") and name.split(b"/")[2:3] == [type_name.encode()]):
+            facts[name] = record.value
+    known = {name.decode(): decode_fact(value) for name, value in facts.items() if value is not None}
+    if wanted.decode() not in known:
+        raise HilcastError("unknown-subscription", f"{'/'.join(key)} is not in the registry (BROKER/TYPE/ID)")
+    subscription = Registered(*key, known.pop(wanted.decode()))
+    advertisements = [Registered(*_names(name), fact) for name, fact in sorted(known.items())]
+    return subscription, advertisements
+
+
+def _names(name: str) -> tuple[str, str, str]:
+    _, broker, type_name, id = name.split("/")
+    return broker, type_name, id
+
+
+class RedisLook:
+    """The index in Redis, read part by part; once Redis fails, nothing more is known."""
+
+    def __init__(self, config: Config) -> None:
+        self._index = RedisIndex(config)
+        self._vector: tuple[str, dict[str, Version]] | None = None
+        self._parts: dict[Key, CompiledPart | None] = {}
+        self.fault: str | None = None
+
+    def part(self, key: Key) -> CompiledPart | None:
+        if key not in self._parts and self.fault is None:
+            try:
+                self._parts[key] = self._load(key)
+            except redis.RedisError as error:
+                self._failed(error)
+        return self._parts.get(key)
+
+    def _load(self, key: Key) -> CompiledPart | None:
+        if self._vector is None:
+            self._vector = self._index.vector()
+        run, versions = self._vector
+        version = versions.get(str(key))
+        if version is not None and version.run != run:
+            return None  # of a Redis before a restart: the router does not use it
+        loaded = self._index.load([key])[0]
+        return None if loaded is None else loaded[1]
+
+    def words(self, key: Key, neighbour: str, entries: Sequence[str]) -> list[str | None]:
+        if self.fault is None:
+            try:
+                return self._index.forwarding(key, neighbour, entries)
+            except redis.RedisError as error:
+                self._failed(error)
+        return [None] * len(entries)
+
+    def _failed(self, error: redis.RedisError) -> None:
+        self.fault = f"Redis does not answer ({type(error).__name__}): see `hilcast doctor`"
+
+    def close(self) -> None:
+        self._index.close()
+
+
+def as_json(found: Explanation, fault: str | None) -> dict[str, object]:
+    """Everything by name; what is not known is null."""
+    predicates = [{**p._asdict(), "value": _plain(p.value)} for p in found.predicates]
+    event = {**dataclasses.asdict(found.event), "attributes": _plain(found.event.attributes)}
+    return {**dataclasses.asdict(found), "event": event, "predicates": predicates, "redis": fault or "ok"}
+
+
+def _plain(value: object) -> object:
+    """A value of an event as JSON can say it: what was too large for a number is text."""
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# ── for people ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def for_people(found: Explanation, fault: str | None, style: Style) -> str:
+    """The explanation as text: the verdict first, then what it rests on."""
+    event = found.event
+    yes_no = {True: style("32", "yes"), False: style("31", "no"), None: style("33", "not known")}
+    lines = [
+        f"subscription  {found.subscription} of {found.client or '-'} ({found.state}): {found.filter or '-'}",
+        f"event         {event.source}#{event.id} of {event.type}, entered at {event.broker}",
+        f"matches       {yes_no[found.matches]}: {found.because}",
+        f"reaches       {yes_no[found.reaches]}: {_verdict(found)}",
+    ]
+    if found.predicates:
+        rows = [["yes" if p.holds else "no", p.predicate, _saw(p.value)] for p in found.predicates]
+        lines += ["", table(["holds", "predicate", "saw"], rows)]
+    if found.conformance is not None:
+        lines += ["", *_conformance(found, yes_no)]
+    lines += ["", f"path  {' -> '.join(found.path)}"]
+    if found.hops:
+        words = {True: "carried", False: "stopped", None: "not known"}
+        hops = [[f"{h.origin} -> {h.target}", words[h.carried], h.part, h.asked, h.why] for h in found.hops]
+        lines.append(table(["link", "event", "part", "held by", "why"], hops))
+    if found.forwarding:
+        stands = [[f"{s.broker} -> {s.towards}", s.part, s.entry, s.how or "not known"] for s in found.forwarding]
+        lines += ["", table(["told", "part", "entry", "what became of it"], stands)]
+    if fault is not None:
+        lines += ["", style("33", fault)]
+    return "\n".join(lines)
+
+
+def _conformance(found: Explanation, yes_no: dict[bool | None, str]) -> list[str]:
+    assert found.conformance is not None
+    conformance = found.conformance
+    lines = [f"advertised by {conformance.publisher} at {found.event.broker}  {yes_no[conformance.conforms]}"]
+    if conformance.advertisements:
+        rows = [["yes" if a.holds else "no", a.id, a.filter] for a in conformance.advertisements]
+        lines.append(table(["holds", "advertisement", "filter"], rows))
+    return lines
+
+
+def _saw(value: object) -> str:
+    return "absent" if value is None else json.dumps(_plain(value), ensure_ascii=False)
+
+
+def _verdict(found: Explanation) -> str:
+    """What decides whether the event would be delivered now."""
+    if not found.matches:
+        return "it does not match"
+    if found.conformance is not None and not found.conformance.conforms:
+        return f"refused at {found.event.broker} (not-advertised)"
+    for hop in found.hops:
+        if hop.carried is not True:
+            return f"at {hop.origin} -> {hop.target}: {hop.why}"
+    if found.reaches is None:
+        return f"the index of {found.path[-1]} is not known"
+    return "carried by every link" if found.reaches else f"it is not in force at {found.path[-1]} yet"
