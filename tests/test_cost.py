@@ -8,6 +8,8 @@ import random
 
 import pytest
 
+from infra.local.ports import free_port
+from producers import Publisher, cli
 from state.broker.context import Context
 from state.broker.home import Home
 from state.broker.keys import Key
@@ -17,6 +19,7 @@ from state.filters.grammar import parse
 from state.space.grid import Grid
 from state.space.ranks import ranks
 from tests import oracle
+from tests.producers.worlds import TEXT, configured
 
 CONFIG = """
 [overlay]
@@ -143,3 +146,68 @@ def test_nothing_to_measure():
     quote = config_of().types["t"]
     assert measured(parse("x < 4", quote), quote, Grid.of(quote), []) == Sample(0, 0, 0)
     assert (Sample(0, 0, 0).share, Sample(0, 0, 0).crossing_share) == (0.0, 0.0)
+
+
+# ── the command, on real Kafka ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def here(services, unique, tmp_path, monkeypatch):
+    """A folder with a configuration on the real services, whose topics exist."""
+    text = TEXT.format(prefix=unique, kafka=services.kafka, redis=services.redis)
+    (tmp_path / "hilcast.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HILCAST_CONFIG", raising=False)
+    return configured(services, unique)
+
+
+def answered(capsys, *arguments):
+    assert cli.main(["cost", "-t", "quote", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_share_is_counted_on_the_newest_publications(here, capsys):
+    """With publications in Kafka the share is that of the newest ones; of other types and unreadable ones, nothing."""
+    nothing = answered(capsys, "price < 10")
+    assert (nothing["share_from"], nothing["share"]) == ("cells", nothing["cells_share"])
+    assert nothing["note"] == "no publication of quote is in Kafka"
+    with Publisher(here, broker="b1", type="quote", source="test") as publisher:
+        for _ in range(40):
+            publisher.publish({"price": 1}, key="k")
+        for i in range(20):
+            publisher.publish({"price": i, "symbol": "a long name" if i < 2 else "IBM"}, key="k")
+        publisher.publish({"price": 1}, type="unknown", key="k")
+        publisher.publish("[]", key="k")
+    found = answered(capsys, "price < 10 AND symbol = 'a long name'", "--sample", "21")
+    assert found["sample"] == {"publications": 20, "matching": 2, "crossing": 2}
+    assert (found["share"], found["share_from"], found["exact"]) == (0.1, "publications", False)
+    every = answered(capsys, "price < 10")
+    assert every["sample"]["publications"] == 60
+    assert every["share"] == 50 / 60
+    assert answered(capsys, "price < 10", "--sample", "0")["share_from"] == "cells"
+    assert cli.main(["cost", "-t", "quote", "price < 10"]) == 0
+    shown = capsys.readouterr().out
+    for text in ("50 of the newest 60 publications match", "Hilbert ranges", "cubes touched", "1, exact"):
+        assert text in shown
+
+
+def test_without_kafka_the_cells_are_counted(services, unique, tmp_path, capsys):
+    """When Kafka is away the share is that of the cells, and that is said."""
+    text = TEXT.format(prefix=unique, kafka=f"127.0.0.1:{free_port()}", redis=services.redis)
+    (tmp_path / "hilcast.toml").write_text(text)
+    found = answered(capsys, "price < 500", "--config", str(tmp_path / "hilcast.toml"))
+    assert found["share_from"] == "cells"
+    assert "does not answer" in found["note"]
+    assert 0.4 < found["share"] < 0.6
+
+
+def test_refusals_of_cost(here, capsys):
+    """An unknown type or a bad filter ends with 1 and its code; a missing argument with 2."""
+    assert cli.main(["cost", "-t", "nothing", "TRUE"]) == 1
+    assert "unknown-type" in capsys.readouterr().err
+    assert cli.main(["cost", "-t", "quote", "price <"]) == 1
+    assert "filter-syntax" in capsys.readouterr().err
+    for arguments in (["cost", "TRUE"], ["cost", "-t", "quote", "TRUE", "--sample", "-1"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        assert ended.value.code == 2

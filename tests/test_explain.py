@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import random
+import uuid
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from infra.local.ports import free_port
+from producers import Publisher, cli
+from producers.commands.reading import newest
+from producers.transport import open_transport
 from state.broker.context import Context
 from state.broker.cube import Cube, decode_state
 from state.broker.forwarding import NOT_ADVERTISED, carriers
+from state.broker.index import compile_part
 from state.broker.keys import Key
 from state.config import parse
 from state.errors import HilcastError
 from state.explain import COVERED_BY_LARGER, EQUAL_HELD, NEVER_CAME, NOT_HELD, Event, Registered, explained
+from state.messages import Output
+from state.redis_index import RedisIndex
 from state.simulation.world import Event as Publication
 from state.simulation.world import World
+from streaming.topics import TopicKeeper
 from tests import oracle
 
 CONFIG = """
@@ -361,3 +372,196 @@ def test_unknown_names_are_refused():
         ask(world, {}, "s", "b9")
     with pytest.raises(HilcastError, match="unknown-type"):
         ask(world, {}, "s", type="quote")
+
+
+# ── the command, on real Kafka and Redis ────────────────────────────────────────────────────────────────────────
+
+REAL = """
+[deployment]
+prefix = "{prefix}"
+kafka = "{kafka}"
+redis = "{redis}"
+[overlay]
+brokers = ["b1", "b2", "b3"]
+links = [["b1", "b2"], ["b2", "b3"]]
+[types.quote]
+cubes = 2
+[types.quote.attributes]
+price = {{ kind = "float", min = 0, max = 1000 }}
+symbol = {{ kind = "text" }}
+[types.reading]
+advertisements = true
+cubes = 1
+[types.reading.attributes]
+celsius = {{ kind = "int" }}
+[[sources]]
+topic = "{prefix}-legacy"
+broker = "b2"
+type = "quote"
+"""
+
+
+@pytest.fixture(scope="module")
+def prepared(services):
+    """A settled overlay: its registry in Kafka, its index and words in Redis, as the job would have left them."""
+    prefix = f"t{uuid.uuid4().hex[:12]}"
+    config = parse(REAL.format(prefix=prefix, kafka=services.kafka, redis=services.redis))
+    TopicKeeper(config).ensure_needed()
+    world = World(config)
+    for broker, id, text in (("b3", "s", "price < 100"), ("b3", "small", "price < 50 AND symbol = 'IBM'")):
+        world.send(config.topics.subscriptions, f"{broker}/quote/{id}", {"client": "alice", "filter": text})
+    world.send(config.topics.subscriptions, "b3/reading/r", {"client": "bob", "filter": "celsius > 30"})
+    world.send(config.topics.subscriptions, "b3/quote/gone", {"client": "alice", "filter": "TRUE"})
+    world.send(config.topics.advertisements, "b1/reading/ad", {"publisher": "sensor", "filter": "celsius < 40"})
+    world.settle()
+    world.send(config.topics.subscriptions, "b3/quote/gone", None)
+    world.settle()
+    deployment = world.deployments[0]
+    transport = open_transport(config)
+    for record in world.log.topics[config.topics.registry]:
+        transport.send(Output(record.topic, record.key, record.value))
+    transport.send(Output(f"{prefix}-legacy", None, b'{"price": 10, "symbol": "IBM"}'))
+    transport.flush()
+    transport.close()
+    index = RedisIndex(config)
+    words = {key: _words(deployment, key) for key in deployment.index}
+    index.publish({key: compile_part(part) for key, part in deployment.index.items()}, 1, 1, words)
+    index.close()
+    return config
+
+
+def _words(deployment, key):
+    cube = Cube(key, deployment.states.get(str(key)), Context(deployment.config, 1, 1))
+    return cube.forwarding(cube.neighbours)
+
+
+@pytest.fixture
+def here(prepared, services, tmp_path, monkeypatch):
+    """A folder with the configuration of the prepared overlay."""
+    prefix = prepared.deployment.prefix
+    (tmp_path / "hilcast.toml").write_text(REAL.format(prefix=prefix, kafka=services.kafka, redis=services.redis))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HILCAST_CONFIG", raising=False)
+    return prepared
+
+
+def command(capsys, *arguments):
+    code = cli.main(["explain", *arguments])
+    return code, capsys.readouterr()
+
+
+def answered(capsys, *arguments):
+    code, shown = command(capsys, *arguments, "--json")
+    assert code == 0, shown.err
+    return json.loads(shown.out)
+
+
+def test_a_publication_is_found_by_source_and_id(here, capsys):
+    """SOURCE#ID names the newest publication of that name; it is explained from its entry broker, hop by hop."""
+    with Publisher(here, broker="b2", type="quote", source="a#b") as publisher:
+        publisher.publish({"price": 500}, id="e#1", key="k")
+        publisher.publish({"price": 20.5, "symbol": "IBM"}, id="e#1", broker="b1", key="k")
+    found = answered(capsys, "a#b#e#1", "b3/quote/small")
+    assert (found["matches"], found["reaches"], found["redis"]) == (True, True, "ok")
+    assert found["event"]["attributes"] == {"price": 20.5, "symbol": "IBM"}
+    assert found["predicates"][0] == {"predicate": "price < 50", "holds": True, "value": 20.5}
+    assert found["path"] == ["b1", "b2", "b3"]
+    assert [hop["carried"] for hop in found["hops"]] == [True, True]
+    assert found["hops"][0]["asked"].startswith("price ")
+    steps = [(s["broker"], s["towards"], s["entry"], s["how"]) for s in found["forwarding"]]
+    assert ("b3", "b2", "b3/small", "covered by b3/s") in steps
+    assert ("b2", "b1", "b3/s", "forwarded") in steps
+    code, shown = command(capsys, "a#b#e#1", "b3/quote/small")
+    assert code == 0
+    for line in ("matches       yes", "reaches       yes", "b1 -> b2", "covered by b3/s", "price < 50"):
+        assert line in shown.out
+
+
+def test_an_event_of_a_source_topic_is_found(here, capsys):
+    """Events of other producers have the names that the router gives them."""
+    found = answered(capsys, f"kafka:{here.deployment.prefix}-legacy#0/0", "b3/quote/s")
+    assert (found["event"]["broker"], found["matches"], found["path"]) == ("b2", True, ["b2", "b3"])
+
+
+def test_an_event_as_json(here, capsys):
+    """JSON is explained without being published: by the options, as a structured CloudEvent, or at the subscription."""
+    found = answered(capsys, '{"price": 200}', "b3/quote/s")
+    assert (found["matches"], found["reaches"], found["path"]) == (False, False, ["b3"])
+    assert found["because"] == "the filter does not hold: price < 100"
+    found = answered(capsys, '{"price": 20}', "b3/quote/s", "-b", "b1", "-t", "quote")
+    assert (found["reaches"], found["path"]) == (True, ["b1", "b2", "b3"])
+    structured = {"specversion": "1.0", "id": "7", "source": "x", "type": "quote", "broker": "b2"}
+    text = json.dumps({**structured, "data": {"price": "huge", "symbol": "SAP"}}).replace('"huge"', "1e400")
+    found = answered(capsys, text, "b3/quote/s")
+    assert (found["event"]["id"], found["path"], found["matches"]) == ("7", ["b2", "b3"], False)
+    found = answered(capsys, '{"price": 1, "symbol": "\\ud800", "x": ' + "9" * 5000 + "}", "b3/quote/s")
+    assert found["matches"] is True
+    assert command(capsys, '{"price": 1, "symbol": "\\ud800"}', "b3/quote/small")[0] == 0
+    gone = answered(capsys, '{"price": 1}', "b3/quote/gone")
+    assert (gone["state"], gone["matches"]) == ("withdrawn", False)
+
+
+def test_advertisements_at_the_entry(here, capsys):
+    """The publisher's advertisements at the entry broker are told with whether they hold."""
+    found = answered(capsys, '{"celsius": 35}', "b3/reading/r", "-b", "b1", "--source", "sensor")
+    assert found["conformance"]["advertisements"] == [{"id": "ad", "filter": "celsius < 40", "holds": True}]
+    assert (found["conformance"]["conforms"], found["reaches"]) == (True, True)
+    found = answered(capsys, '{"celsius": 45}', "b3/reading/r", "-b", "b1", "--source", "sensor")
+    assert (found["matches"], found["conformance"]["conforms"], found["reaches"]) == (True, False, False)
+    _, shown = command(capsys, '{"celsius": 45}', "b3/reading/r", "-b", "b1", "--source", "sensor")
+    assert "refused at b1 (not-advertised)" in shown.out
+
+
+def test_what_is_unknown_is_one(here, capsys):
+    """An event, subscription, broker or type that nobody knows ends with 1 and its code."""
+    for arguments, code in (
+        (("x#nothing", "b3/quote/s"), "unknown-event"),
+        (('{"price": 1}', "b3/quote/nobody"), "unknown-subscription"),
+        (('{"price": 1}', "b3/quote/s", "-b", "b9"), "unknown-broker"),
+        (('{"price": 1}', "b3/quote/s", "-t", "nothing"), "unknown-type"),
+        (('{"price": NaN}', "b3/quote/s"), "bad-event"),
+        (('{"specversion": "1.0", "data": 5}', "b3/quote/s"), "bad-event"),
+    ):
+        ended, shown = command(capsys, *arguments)
+        assert (ended, shown.err.startswith(f"hilcast: {code}: ")) == (1, True), shown.err
+
+
+@pytest.mark.parametrize("arguments", [["{}"], ["[]", "b1/t/s"], ["{}", "b1/t"], ["{}", "b1/t/s", "--source"]])
+def test_usage_of_explain(arguments, capsys):
+    """What is no event or no key of a subscription is wrong usage."""
+    with pytest.raises(SystemExit) as ended:
+        command(capsys, *arguments)
+    assert ended.value.code == 2
+
+
+def test_without_redis_the_filter_is_still_explained(here, services, capsys):
+    """When Redis is away the predicates are told all the same, and the hops are not known."""
+    away = f"redis://127.0.0.1:{free_port()}/0"
+    text = REAL.format(prefix=here.deployment.prefix, kafka=services.kafka, redis=away)
+    Path("hilcast.toml").write_text(text)
+    found = answered(capsys, '{"price": 20}', "b3/quote/s", "-b", "b1")
+    assert (found["matches"], found["reaches"]) == (True, None)
+    assert {hop["carried"] for hop in found["hops"]} == {None}
+    assert "Redis does not answer" in found["redis"]
+    _, shown = command(capsys, '{"price": 20}', "b3/quote/s", "-b", "b1")
+    assert "reaches       not known" in shown.out
+    assert "Redis does not answer" in shown.out
+
+
+def test_the_newest_come_first(services, unique):
+    """Records are read from the newest back, in windows of any size, each once, none left out."""
+    config = parse(REAL.format(prefix=unique, kafka=services.kafka, redis=services.redis))
+    TopicKeeper(config).ensure_needed()
+    transport = open_transport(config)
+    for i in range(25):
+        transport.send(Output(config.topics.publications, str(i).encode(), str(i).encode())).place()
+    for chunk in (1, 7, 100):
+        found = list(newest(transport, [config.topics.publications], chunk))
+        assert sorted(int(record.value) for record in found) == list(range(25))
+        for partition in transport.partitions(config.topics.publications):
+            offsets = [record.offset for record in found if record.partition == partition]
+            assert offsets == sorted(offsets, reverse=True)
+    times = [record.timestamp_ms for record in found]
+    assert times == sorted(times, reverse=True)
+    assert list(newest(transport, ["no-such-topic"])) == []
+    transport.close()
