@@ -135,7 +135,7 @@ class SimulatedDeployment:
         """Where the batch that crashed ends; it is replayed as it was."""
         self.index: dict[Key, CompiledPart] = {}
         self.versions: dict[Key, deque[CompiledPart]] = {}
-        """The last versions of each part in this generation, newest last."""
+        """Versions of each part that a route task may hold, newest last."""
         self._commits: deque[dict[str, int]] = deque(maxlen=COMMITS_KEPT)
         self._seeded_to = 0
         self._junctions: dict[tuple[str, str], Junction] = {}
@@ -308,6 +308,10 @@ class SimulatedDeployment:
         self.index[key] = part
         self.versions.setdefault(key, deque(maxlen=VERSIONS_KEPT)).append(part)
         self._junctions.pop((key.broker, key.type), None)
+
+    def forget_versions(self) -> None:
+        """Every route task has the newest version of every part."""
+        self.versions = {key: deque([part], maxlen=VERSIONS_KEPT) for key, part in self.index.items()}
 
     def lose_index(self, rng: random.Random) -> None:
         """Let Redis forget some parts or all, and have them written again."""
