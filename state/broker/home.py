@@ -58,6 +58,9 @@ class Fact(msgspec.Struct, kw_only=True):
     dormant: str | None = None
     """Why the present configuration cannot use it: code and reason."""
     wide: bool | None = None
+    """The kind of key that has its geometry; it stays the same for as long as this is replaced on one grid."""
+    grid: str | None = None
+    """The grid on which `wide` was decided."""
     parts: list[str] = []
     """Where its geometry is: `cube:n`, `wide:n`."""
 
@@ -132,12 +135,14 @@ class Home:
 
     def restore(self, slot: str, fact: Fact) -> None:
         """Take a fact of the registry as it is; a filter the configuration no longer allows lies dormant."""
+        # other deployments are told part by part: a filter that changed its kind of key would be gone for a moment
+        kind = fact.wide if fact.grid == self.grid.hash else None
         fact.parts, fact.wide, fact.dormant = [], None, None
         self.state.facts[slot] = fact
         if not fact.live:
             return
         try:
-            placement = self._place(slot, msgspec.json.decode(fact.filter or "null"), None)
+            placement = self._place(slot, msgspec.json.decode(fact.filter or "null"), kind)
         except HilcastError as error:
             fact.dormant = f"{error.code}: {error.reason}"
             self._answer("refused", slot, fact, (fact.topic, fact.partition, fact.offset), error)
@@ -278,7 +283,7 @@ class Home:
             self.drops.get(part, set()).discard(slot)
             self.puts.setdefault(part, {})[slot] = self._entry(slot, fact, boxes, placement)
         fact.parts = list(placement.boxes)
-        fact.wide = placement.wide
+        fact.wide, fact.grid = placement.wide, self.grid.hash
 
     def _entry(self, slot: str, fact: Fact, boxes: Boxes, placement: Placement) -> LocalEntry | Advertised:
         owner, residual = fact.owner or "", placement.residual
@@ -380,8 +385,8 @@ def refusal(record: Record, context: Context, error: HilcastError, owner: str | 
 
 
 def encode_fact(fact: Fact) -> bytes:
-    """A fact as readable JSON for the registry; placement is left out, since it follows from the filter."""
-    return msgspec.json.encode({**msgspec.structs.asdict(fact), "parts": [], "wide": None, "format": FORMAT})
+    """A fact as readable JSON for the registry; its parts are left out, since they follow from filter and kind."""
+    return msgspec.json.encode({**msgspec.structs.asdict(fact), "parts": [], "format": FORMAT})
 
 
 def decode_fact(value: bytes) -> Fact:
