@@ -162,9 +162,7 @@ def _run_ivy(jars: JarSet, into: Path, work: Path) -> None:
     progress = Progress(f"fetching {jars.name}", total=2 * max(len(digests(jars)), len(jars.roots)))
     with (
         open(log, "w", encoding="utf-8") as kept,
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-        ) as ivy,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as ivy,
     ):
         assert ivy.stdout is not None
         for line in ivy.stdout:
@@ -179,18 +177,14 @@ def _run_ivy(jars: JarSet, into: Path, work: Path) -> None:
 
 def _last_words(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    told = [
-        line.strip(" \t:") for line in lines if "UNRESOLVED" in line or "not found" in line or "ERROR" in line
-    ]
+    told = [line.strip(" \t:") for line in lines if "UNRESOLVED" in line or "not found" in line or "ERROR" in line]
     return "; ".join((told or lines or ["nothing"])[-3:])
 
 
 def _verify(jars: JarSet, folder: Path) -> None:
     expected = digests(jars)
     if not expected:
-        raise HilcastError(
-            "jars-unavailable", f"{_LOCK_FILE} has no {jars.name}: run `python -m infra.local lock`"
-        )
+        raise HilcastError("jars-unavailable", f"{_LOCK_FILE} has no {jars.name}: run `python -m infra.local lock`")
     got = {path.name: _digest(path) for path in folder.glob("*.jar")}
     wrong = sorted(name for name in expected.keys() | got.keys() if expected.get(name) != got.get(name))
     if wrong:

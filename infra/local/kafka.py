@@ -103,9 +103,7 @@ class LocalKafka:
         program.append(f"-Dlog4j2.configurationFile={logging}")
         if not formatted(self._kept):
             self._format([*program, *classes])
-        self.process.launch(
-            [*program, *classes, "kafka.Kafka", str(self._properties)], self.address, self._folder
-        )
+        self.process.launch([*program, *classes, "kafka.Kafka", str(self._properties)], self.address, self._folder)
         try:
             self._await()
         except BaseException:
@@ -153,9 +151,7 @@ class LocalKafka:
         deadline = time.monotonic() + _START_S
         while not self.answers():
             if self.process.running() is None:
-                raise HilcastError(
-                    "kafka-failed", f"Kafka ended at once; the end of {self.log}:\n{self._last_words()}"
-                )
+                raise HilcastError("kafka-failed", f"Kafka ended at once; the end of {self.log}:\n{self._last_words()}")
             if time.monotonic() > deadline:
                 raise HilcastError("kafka-failed", f"Kafka does not answer at {self.address}; see {self.log}")
             time.sleep(0.05)
@@ -193,9 +189,7 @@ def cluster_id(folder: Path) -> str | None:
         return None
     found = re.search(r"^cluster\.id=(\S+)$", text, re.MULTILINE)
     # Kafka writes the fields in any order; a file cut short lacks one of them.
-    whole = all(
-        re.search(rf"^{key}=\S+$", text, re.MULTILINE) for key in ("version", r"node\.id", r"directory\.id")
-    )
+    whole = all(re.search(rf"^{key}=\S+$", text, re.MULTILINE) for key in ("version", r"node\.id", r"directory\.id"))
     return found.group(1) if found and whole else None
 
 

@@ -55,8 +55,7 @@ def loopback(host: str, what: str) -> str:
     if host not in _LOOPBACK:
         raise HilcastError(
             "not-local",
-            f"deployment.{what} is at {host!r}, not on this machine: start it there, or set its address to"
-            " 127.0.0.1",
+            f"deployment.{what} is at {host!r}, not on this machine: start it there, or set its address to 127.0.0.1",
         )
     return _LOOPBACK[host]
 
@@ -69,9 +68,7 @@ def split(address: str, what: str) -> tuple[str, int]:
     """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or "," in address:
-        raise HilcastError(
-            "not-local", f"deployment.{what} is {address!r}: a local one needs exactly one HOST:PORT"
-        )
+        raise HilcastError("not-local", f"deployment.{what} is {address!r}: a local one needs exactly one HOST:PORT")
     return host.strip("[]"), int(port)
 
 

@@ -128,9 +128,7 @@ class Process:
             if not self._signal(known, number) or self._gone(known, wait_s):
                 self.pid_file.unlink(missing_ok=True)
                 return True
-        raise HilcastError(
-            "not-stopped", f"{self.name} (pid {known.pid}) is alive after SIGKILL: look at it with ps"
-        )
+        raise HilcastError("not-stopped", f"{self.name} (pid {known.pid}) is alive after SIGKILL: look at it with ps")
 
     def _signal(self, known: Running, number: signal.Signals) -> bool:
         if born(known.pid) != known.born:
@@ -140,9 +138,7 @@ class Process:
         except ProcessLookupError:
             return False
         except PermissionError as error:
-            raise HilcastError(
-                "not-stopped", f"{self.name} (pid {known.pid}) belongs to another user"
-            ) from error
+            raise HilcastError("not-stopped", f"{self.name} (pid {known.pid}) belongs to another user") from error
         return True
 
     def _gone(self, known: Running, wait_s: float) -> bool:

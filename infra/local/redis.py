@@ -91,9 +91,7 @@ class RedisAddress:
         """
         scheme = url.partition("://")[0]
         if scheme != "redis":
-            raise HilcastError(
-                "not-local", f"deployment.redis is {scheme}://…: a local one is redis:// on loopback"
-            )
+            raise HilcastError("not-local", f"deployment.redis is {scheme}://…: a local one is redis:// on loopback")
         try:
             parts = urlsplit(url)
             port = parts.port or 6379
@@ -190,9 +188,7 @@ class LocalRedis:
                     f"Redis ended at once; the end of {self.process.log}:\n{self.process.last_words()}",
                 )
             if time.monotonic() > deadline:
-                raise HilcastError(
-                    "redis-failed", f"Redis does not answer at {self.address}; see {self.process.log}"
-                )
+                raise HilcastError("redis-failed", f"Redis does not answer at {self.address}; see {self.process.log}")
             time.sleep(0.02)
 
 
