@@ -249,3 +249,19 @@ def test_in_the_end_everything_was_right(tour):
     """All that this module did, recomputed by flooding: nothing missing, nothing wrong."""
     shown = tour.done("verify")
     assert "nothing missing, nothing wrong" in shown
+
+
+def test_explaining_and_costing(tour):
+    """A published event is explained hop by hop from the job's index; a filter's share is counted on what was sent."""
+    tour.done("subscribe", "-b", "b1", "-t", "stock.quote", "-c", "erin", "--id", "why", "price BETWEEN 11 AND 12")
+    tour.done("wait")
+    (name,) = tour.done("publish", "-b", "b3", "-t", "stock.quote", '{"symbol": "IBM", "price": 11.5}').split()
+    found = json.loads(tour.done("explain", name, "b1/stock.quote/why", "--json"))
+    assert (found["matches"], found["reaches"], found["path"]) == (True, True, ["b3", "b2", "b1"])
+    assert {hop["carried"] for hop in found["hops"]} == {True}
+    assert {(s["broker"], s["towards"], s["how"]) for s in found["forwarding"]} == {
+        ("b1", "b2", "forwarded"),
+        ("b2", "b3", "forwarded"),
+    }
+    cost = json.loads(tour.done("cost", "-t", "stock.quote", "price BETWEEN 11 AND 12", "--json"))
+    assert (cost["share_from"], cost["sample"]["matching"] >= 1) == ("publications", True)
