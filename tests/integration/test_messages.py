@@ -10,6 +10,7 @@ import pytest
 
 from state.config import load
 from state.space.grid import Grid
+from tests.house.test_documentation import ROOT, blocks
 from tests.integration.harness import RunningJob, Wire
 
 pytestmark = pytest.mark.services
@@ -318,3 +319,10 @@ def test_client_made_ranges_of_this_grid_are_accepted(job):
     job.wire.subscribe("b1", QUOTE, "mapped", "max", "price < 3", ranges=text)
     job.wire.flush()
     assert [r["kind"] for r in answers(job, f"b1/{QUOTE}/mapped")] == ["accepted"]
+
+
+def test_the_example_of_the_client_library_runs(job, capsys):
+    """The program in the README of `producers` prints the one delivery, as it stands there."""
+    (code,) = [text for kind, text in blocks(ROOT / "producers" / "README.md") if kind == "python"]
+    exec(compile(code.replace('"hilcast.toml"', repr(str(job.path))), "producers/README.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("{'symbol': 'IBM', 'price': 42.5}")
