@@ -159,6 +159,7 @@ def table(options: argparse.Namespace, name: str, paper: dict[int, tuple[int | N
     print(f"{'':24s}" + "".join(f"{mark:>10,}" for mark in MARKS))
     misfit = dict.fromkeys(map(str, readings), 0.0)
     cells = 0
+    plt.figure(figsize=(8, 5))
     for d, stated in paper.items():
         print(f"{d}-D  paper" + " " * 14 + "".join(f"{'-' if c is None else f'{c:,}':>10}" for c in stated))
         known = [c for c in stated if c is not None]
@@ -167,8 +168,10 @@ def table(options: argparse.Namespace, name: str, paper: dict[int, tuple[int | N
             ours = counts(reading, d, MARKS[len(known) - 1], k)
             print(f"     {reading!s:19s}" + "".join(f"{c:>10,}" for c in ours))
             misfit[str(reading)] += sum(abs(math.log(c / p)) for c, p in zip(ours, known, strict=True))
-            plt.plot(MARKS[: len(ours)], ours, ":", label=f"{d}-D, {reading}")
-        plt.plot(MARKS[: len(known)], known, "ko-", linewidth=2, label=f"{d}-D, paper")
+            colour = f"C{readings.index(reading)}"
+            plt.plot(MARKS[: len(ours)], ours, ".:", color=colour, label=str(reading) if d == 2 else None)
+        plt.plot(MARKS[: len(known)], known, "ko-", linewidth=2, label="paper" if d == 2 else None)
+        plt.text(MARKS[0], known[0], f"{d}-D  ", ha="right")
     best = min(misfit, key=lambda reading: misfit[reading])
     print("\nmean factor from the paper: ", end="")
     print("; ".join(f"{reading}: {math.exp(total / cells):.2f}" for reading, total in misfit.items()))
@@ -176,7 +179,7 @@ def table(options: argparse.Namespace, name: str, paper: dict[int, tuple[int | N
     plt.yscale("log")
     plt.xlabel("subscriptions")
     plt.ylabel("negative boxes")
-    plt.legend(fontsize=5)
+    plt.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     save(name)
 
 
@@ -325,7 +328,7 @@ def merging(options: argparse.Namespace) -> None:
     title("merging neighbours (future work of §7), exact")
     workload = Workload(1.0, options.workload.unit, options.seed)
     print(f"{'':26s}{'boxes':>10s}{'merged at the end':>19s}{'merged as they grow':>21s}   CPU s   {workload}")
-    for d, n in ((2, 10000), (3, 10000), (4, 10000), (5, 500)):
+    for d, n in ((2, 10000), (3, 10000), (4, 10000), (5, 300)):
         low, high = workload.draw(d, n)
         for cuts in ("in-order", "largest-first"):
             plain = NegativeSpace(workload.cube(d), AS_PAPER | {"cuts": cuts})
@@ -394,7 +397,7 @@ def churn(options: argparse.Namespace) -> None:
     workload = Workload(1.0, options.workload.unit, options.seed)
     heads = ("live", "held at end", "held on average", "messages", "rebuilds", "boxes", "CPU s")
     print(f"{'':31s}" + "".join(f"{h:>{w}s}" for h, w in zip(heads, (7, 12, 17, 10, 10, 9, 8), strict=True)))
-    for d, n in ((2, 2000), (3, 1500), (4, 1000), (5, 500)):
+    for d, n in ((2, 1500), (3, 1000), (4, 1000), (5, 500)):
         low, high = workload.draw(d, n)
         moves = moves_of(n, 0.45, options.seed)
         print(f"{d}-D, {n:,} arrivals, {workload}")

@@ -13,7 +13,7 @@ and with `mode = "approximate"` §4 (`negative_space_approximate.py`). The negat
 An entry may consist of several disjoint boxes; it is covered iff all of them are. Beyond the paper: entries
 of one update are taken largest first, an active entry that a new one contains is retired, neighbouring
 negative boxes are merged, and the number of boxes has a cap, after which entries are forwarded without being
-cut out.
+cut out. Left out: sending (figure 6 line 15, figure 9 line 16), which is the broker's.
 """
 
 from __future__ import annotations

@@ -506,7 +506,7 @@ class NegativeTree:
 
         `largest_first` cuts the largest slab of a leaf first. Differs: figure 4 cuts dimension by dimension
         (`largest_first=False`); fat pieces are cut again less often, which leaves fewer of them
-        (`python -m benchmarks.negative_space table1` prints both).
+        (`python -m benchmarks.negative_space merging` prints both).
         """
         self.d = negative.d
         self.largest_first = largest_first
