@@ -14,6 +14,7 @@ from state.filters.geometry import geometry
 from state.filters.grammar import parse
 from state.reductions import create, forwards_ranges, range_cap, restore
 from state.reductions.interface import Geometry, Ranges
+from state.reductions.negative_space import warm as warm_negative_space
 from state.space.boxes import Boxes
 from state.space.decode import decode
 from state.space.decode import warm as warm_decode
@@ -25,6 +26,8 @@ def warm(config: Config) -> None:
     """Put one subscription and one event of each type through everything that is compiled."""
     warm_grid()
     warm_decode()
+    if any(event_type.reduction == "negative-space" for event_type in config.types.values()):
+        warm_negative_space()
     for event_type in config.types.values():
         grid = Grid.of(event_type)
         name = event_type.attributes[0].name
