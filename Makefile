@@ -24,7 +24,8 @@ demo: setup ## brokers, subscribers and publishers on real Kafka, Redis and Spar
 	@$(PY) -m producers.demo $(ARGS)
 
 test: setup ## all tests, those on real Kafka, Redis and Spark included
-	@$(PY) -m pytest $(ARGS)
+	@if [ -n "$(ARGS)" ]; then $(PY) -m pytest $(ARGS); else \
+		$(PY) -m pytest -n 2 --dist loadfile -m "not services" && $(PY) -m pytest -m services; fi
 
 check: setup lint test ## lint, types, import rules, then the tests; what CI runs
 
