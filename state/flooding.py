@@ -304,7 +304,7 @@ def judge(
         if types[name].reduction == "probabilistic":
             lossy.update(columns.events.tolist())
     _judge_refusals(publications, by_type.values(), judgement)
-    _compare(world, np.unique(np.concatenate(may)), np.unique(np.concatenate(must)), judgement, lossy)
+    _compare(world, _unique(np.concatenate(may)), _unique(np.concatenate(must)), judgement, lossy)
     _compare_copies(world, judgement, cut_publications)
     return judgement
 
@@ -492,7 +492,7 @@ def _compare(world: _World, may: Codes, must: Codes, judgement: Judgement, lossy
     """Compare what was delivered with what may and what must be, by deliveries and by the ids in them."""
     got, pairs, cut, stale = _delivered(world)
     ids = len(world.ids)
-    may_pairs, must_pairs = np.unique(may // ids), np.unique(must // ids)
+    may_pairs, must_pairs = _unique(may // ids), _unique(must // ids)
     judgement.expected = len(must_pairs)
     judgement.delivered = len(pairs)
     judgement.undecided = len(np.setdiff1d(may_pairs, must_pairs, assume_unique=True))
@@ -552,7 +552,13 @@ def _delivered(world: _World) -> tuple[Codes, Codes, Codes, Codes]:
         flat.extend(numbers)
     pairs = np.array(events, np.int64) * len(world.targets) + np.array(targets, np.int64)
     codes = np.repeat(pairs, counts) * len(world.ids) + np.array(flat, np.int64) if flat else np.empty(0, np.int64)
-    return np.unique(codes), np.unique(pairs), _sorted(cut), _sorted(stale - fresh)
+    return _unique(codes), _unique(pairs), _sorted(cut), _sorted(stale - fresh)
+
+
+def _unique(codes: Codes) -> Codes:
+    """Each number once, in order: by sorting, which is several times faster here than `numpy.unique` with its table."""
+    codes = np.sort(codes)
+    return codes[np.concatenate([[True], codes[1:] != codes[:-1]])] if len(codes) else codes
 
 
 def _sorted(numbers: set[int]) -> Codes:
