@@ -22,7 +22,7 @@ from state.matchers.cover import certain
 from state.matchers.interface import Bools, Ints, Matches, Mode, as_points, owned
 from state.matchers.order import CURVE_DIMENSIONS
 from state.matchers.part import CELLS_MAX, Part, Rows, build_parts, check, locate, unpacked
-from state.matchers.scan import bury, collect, mark, scan_boxes, united
+from state.matchers.scan import Found, bury, collect, mark, scan_boxes, united
 from state.space.boxes import ABSENT, PRESENT_MAX, Boxes, Ranks
 from state.space.hilbert import encode
 
@@ -59,6 +59,9 @@ class _Held:
         m = min(len(part.dims), CURVE_DIMENSIONS)
         cells = rows[:, :m] - part.first_row[:m]
         return rows, np.argsort(encode(cells, CELLS_MAX.bit_length() - 1), kind="stable")
+
+    def collect(self, points: Ranks, alone: bool) -> Found:
+        return collect(self.part, points, *self.visit(points), self.id_min, self.id_max, alone)
 
     def live_rows(self) -> Ints:
         return np.flatnonzero(unpacked(self.part.alive, self.part.size()))
@@ -116,7 +119,8 @@ class BitmapMatcher:
         points = as_points(points, self._d)
         if not self._held:
             return Matches.none()
-        return united([collect(held.part, points, *held.visit(points)) for held in self._held])
+        alone = len(self._held) == 1
+        return united([held.collect(points, alone) for held in self._held])
 
     def match_any(self, points: Ranks) -> Bools:
         points = as_points(points, self._d)

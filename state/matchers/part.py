@@ -26,7 +26,7 @@ Words = NDArray[np.uint64]
 Rows = NDArray[np.uint32]
 
 CELLS_PER_BOX = 512
-"""Cells of all dimensions together: as many bits per box in `bits`, and again in `edges`; 128 bytes."""
+"""Cells of all dimensions together; two bits per box in each: 128 bytes."""
 CELLS_MIN, CELLS_MAX = 32, 1024
 """Cells of one dimension."""
 PART_MIN = 2048
@@ -40,7 +40,8 @@ class Part(NamedTuple):
     """Boxes with their bitmaps; immutable but for `alive`. A tuple of arrays, for that is what kernels take.
 
     Dimension j of a part is column `dims[j]` of a point; its cells are the rows `first_row[j] .. first_row[j + 1]`
-    of `bits`, and bit i % 64 of `bits[row, i // 64]` says whether box i touches the cell of that row.
+    of `bits`. Bit i % 64 of `bits[row, i // 64, 0]` says whether box i touches the cell of that row, and that of
+    `bits[row, i // 64, 1]` whether a corner of it lies inside the cell: then touching is not yet holding the point.
     """
 
     dims: Ints
@@ -56,17 +57,13 @@ class Part(NamedTuple):
     owners: Ints
     compared: Ints
     """The dimensions where some corner lies inside a cell."""
-    first_edge: Ints
-    """Where the rows of each of `compared` start in `edges`."""
-    edges: Words
-    """Like `bits`: whether box i has a corner inside the cell, so that touching it does not mean holding the point."""
     fine: Ints
     """The dimensions where most boxes are smaller than a cell: there whole words are compared with `spans`."""
     spans: Ranks
     """Row w: least low and greatest high of the boxes of word w, for each of `fine`."""
     bits: Words
     summary: Words
-    """Bit w % 64 of `summary[row, w // 64]`: whether `bits[row, w]` has any bit."""
+    """Bit w % 64 of `summary[row, w // 64]`: whether `bits[row, w, 0]` has any bit."""
     alive: Words
 
     def size(self) -> int:
@@ -112,15 +109,14 @@ def build(lows: Ranks, highs: Ranks, owners: Ints) -> Part:
     begins, ends = locate(corners, columns, *search), locate(corners, columns + 1, *search)
     cells, inside, small = _cells(corners, np.concatenate([*cuts, NO_RANKS]), first_row, begins, ends)
     compared = np.flatnonzero(inside)
-    first_edge = np.cumsum([0, *np.diff(first_row)[compared]], dtype=np.int64)
-    bits, summary, edges = _fill(cells, first_row, compared, first_edge)
+    bits, summary = _fill(cells, first_row)
     fine = np.flatnonzero((inside > 0) & (2 * small > len(owners)))
     spans = _spans(corners, fine)
     alive = np.full(bits.shape[1], ALL)
     if len(owners) % 64:
         alive[-1] = (1 << (len(owners) % 64)) - 1
     columns = dims[by_reach]
-    return Part(columns, *search, corners, owners, compared, first_edge, edges, fine, spans, bits, summary, alive)
+    return Part(columns, *search, corners, owners, compared, fine, spans, bits, summary, alive)
 
 
 def choose_cuts(lows: Ranks, highs: Ranks) -> list[Ranks]:
@@ -213,41 +209,37 @@ def _cells(
 
 
 @njit
-def _fill(cells: NDArray[np.uint16], first_row: Ints, compared: Ints, first_edge: Ints) -> tuple[Words, Words, Words]:
-    """Fill bitmaps, summaries and edges, eight words at a time so that every cache line is written once.
+def _fill(cells: NDArray[np.uint16], first_row: Ints) -> tuple[Words, Words]:
+    """Fill bitmaps and summaries, four words at a time so that every cache line is written once.
 
     A box toggles its bit at its first cell and after its last; the running XOR over the cells is the bitmap.
     """
     d, n = cells.shape[0], cells.shape[2]
     words = (n + 63) >> 6
-    bits = np.empty((first_row[d], words), np.uint64)
+    bits = np.empty((first_row[d], words, 2), np.uint64)
     summary = np.zeros((first_row[d], (words + 63) >> 6), np.uint64)
-    edges = np.empty((first_edge[len(compared)], words), np.uint64)
-    k = 0
     for j in range(d):
         row, size = first_row[j], first_row[j + 1] - first_row[j]
-        toggles, inside = np.zeros((size + 1, 8), np.uint64), np.zeros((size, 8), np.uint64)
-        has_edges = k < len(compared) and compared[k] == j
-        for tile in range(0, words, 8):
+        toggles, inside = np.zeros((size + 1, 4), np.uint64), np.zeros((size, 4), np.uint64)
+        for tile in range(0, words, 4):
             toggles[:], inside[:] = U0, U0
-            for i in range(tile * 64, min(n, (tile + 8) * 64)):
+            for i in range(tile * 64, min(n, (tile + 4) * 64)):
                 a, z, w = np.int64(cells[j, 0, i]), np.int64(cells[j, 1, i]), (i >> 6) - tile
                 bit = U1 << np.uint64(i & 63)
                 toggles[a >> 1, w] ^= bit
                 toggles[(z >> 1) + 1, w] ^= bit
                 inside[a >> 1, w] |= bit * np.uint64(a & 1)
                 inside[z >> 1, w] |= bit * np.uint64(z & 1)
-            for w in range(min(8, words - tile)):
+            for w in range(min(4, words - tile)):
                 running, mark = U0, U1 << np.uint64((tile + w) & 63)
                 for c in range(size):
                     running ^= toggles[c, w]
-                    bits[row + c, tile + w] = running
+                    toggles[c, w] = running
                     summary[row + c, (tile + w) >> 6] |= mark if running != U0 else U0
-            for c in range(size if has_edges else 0):
-                for w in range(min(8, words - tile)):
-                    edges[first_edge[k] + c, tile + w] = inside[c, w]
-        k += has_edges
-    return bits, summary, edges
+            for c in range(size):
+                for w in range(min(4, words - tile)):
+                    bits[row + c, tile + w, 0], bits[row + c, tile + w, 1] = toggles[c, w], inside[c, w]
+    return bits, summary
 
 
 def _spans(corners: Ranks, fine: Ints) -> Ranks:
@@ -259,7 +251,7 @@ def _spans(corners: Ranks, fine: Ints) -> Ranks:
 
 def unpacked(words: Words, n: int) -> Bools:
     """The first n bits as booleans."""
-    return np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little", count=n).astype(bool)
+    return np.unpackbits(np.ascontiguousarray(words, "<u8").view(np.uint8), bitorder="little", count=n).astype(bool)
 
 
 def check(part: Part) -> None:
@@ -278,15 +270,13 @@ def check(part: Part) -> None:
         assert ((lows > ABSENT) | (highs < PRESENT_MAX)).any(), "a dimension that no box constrains"
         a, z = np.searchsorted(cuts, lows, side="right"), np.searchsorted(cuts, highs, side="right")
         for c in range(end - row):
-            assert np.array_equal(unpacked(part.bits[row + c], n), (a <= c) & (c <= z))
-            assert np.array_equal(unpacked(part.summary[row + c], words), part.bits[row + c] != 0)
+            assert np.array_equal(unpacked(part.bits[row + c, :, 0], n), (a <= c) & (c <= z))
+            assert np.array_equal(unpacked(part.summary[row + c], words), part.bits[row + c, :, 0] != 0)
         low_inside, high_inside = ~np.isin(lows, [*cuts, ABSENT]), ~np.isin(highs, [*(cuts - 1), PRESENT_MAX])
         assert (low_inside | high_inside).any() == (j in part.compared)
-        if j in part.compared:
-            edge = part.first_edge[np.searchsorted(part.compared, j)]
-            for c in range(end - row):
-                cut = ((a == c) & low_inside) | ((z == c) & high_inside)
-                assert np.array_equal(unpacked(part.edges[edge + c], n), cut)
+        for c in range(end - row):
+            cut = ((a == c) & low_inside) | ((z == c) & high_inside)
+            assert np.array_equal(unpacked(part.bits[row + c, :, 1], n), cut)
     for k, j in enumerate(part.fine):
         for w in range(words):
             block = part.corners[64 * w : 64 * w + 64]

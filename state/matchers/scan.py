@@ -15,38 +15,38 @@ from state.matchers.part import ALL, U0, U1, Part, Rows, Words, locate
 from state.space.boxes import Ranks
 
 Found = tuple[Ints, Ints, Ints]
+"""Starts, ends and ids: what was found for event e is `ids[starts[e] : ends[e]]`."""
 
 OR_CELLS_MAX = 8
 """An imprecise publication over more cells of a dimension than this is not looked up there, only compared."""
 
 
 @njit
-def collect(part: Part, points: Ranks, rows: Rows, order: Ints) -> Found:
+def collect(part: Part, points: Ranks, rows: Rows, order: Ints, low: int, high: int, alone: bool) -> Found:
     """Return (starts, ends, ids): `ids[starts[e] : ends[e]]` own the boxes of one part that hold point e.
 
-    They come in the order of storage, an owner as often as it has boxes. Points are taken in the given order.
+    If the part is alone they are sorted, each once; else in the order of storage, for `united` sorts them. All are
+    of low .. high. Points are taken in the given order.
     """
     # Arrays are taken out of the tuple once, since each access to a field counts references. Flat and unsigned,
     # an index is one addition; signed, it is first tested for being negative.
-    owners, alive, summary, bits, edges = part.owners, part.alive, part.summary, part.bits.ravel(), part.edges.ravel()
+    owners, alive, summary, bits = part.owners, part.alive, part.summary, part.bits.ravel()
     dims, compared, fine, spans = part.dims, part.compared, part.fine, part.spans
     corners, width = part.corners.ravel(), np.uint64(2 * len(dims))
     n, d, words, blocks = len(points), len(dims), len(alive), summary.shape[1]
-    shifts, edge_cells = _shifts(part), np.empty(len(compared), np.uint64)
     point, cells, survivors = np.empty(d, np.int64), np.empty(d, np.uint64), np.empty(blocks, np.uint64)
     starts, ends, used = np.empty(n, np.int64), np.empty(n, np.int64), 0
     # Room for every box before each event: to test inside the loops costs more than they do, and pages that
     # are never written are never there.
     room = len(owners)
     ids = np.empty(room + n, np.int64)
+    seen, seen_summary = bit_sets(low, high, room if alone else 0)
     for e in order:
         if used + room > len(ids):
             ids = _grown(ids, used, room)
         starts[e] = used
         for j in range(d):
-            point[j], cells[j] = points[e, dims[j]], np.uint64(rows[e, j]) * np.uint64(words)
-        for k in range(len(compared)):
-            edge_cells[k] = cells[compared[k]] + shifts[k]
+            point[j], cells[j] = points[e, dims[j]], np.uint64(rows[e, j]) * np.uint64(2 * words)
         _survive(rows, e, summary, words, survivors)
         for s in range(blocks):
             left = survivors[s]
@@ -57,7 +57,7 @@ def collect(part: Part, points: Ranks, rows: Rows, order: Ints) -> Found:
                 word = _within(spans, fine, point, w, word)
                 if word == U0:
                     continue
-                unsure = _unsure(edges, edge_cells, w)
+                unsure = _unsure(bits, cells, w)
                 sure, word = word & ~unsure, word & unsure
                 while sure != U0:
                     ids[used] = owners[(w << np.uint64(6)) + trailing_zeros(sure)]
@@ -68,6 +68,8 @@ def collect(part: Part, points: Ranks, rows: Rows, order: Ints) -> Found:
                     word &= word - U1
                     ids[used] = owners[i]
                     used += _holds(corners, compared, point, i * width)
+        if alone and used > starts[e] + 1:
+            used = starts[e] + sort_once(ids[starts[e] : used], low, seen, seen_summary)
         ends[e] = used
     return starts, ends, ids[:used]
 
@@ -79,11 +81,10 @@ def mark(part: Part, points: Ranks, rows: Rows, order: Ints, group_of_owner: Int
     Without `group_of_owner` all boxes are of group 0. An event ends when all its groups are found, and boxes of a
     found group are not compared.
     """
-    owners, alive, summary, bits, edges = part.owners, part.alive, part.summary, part.bits.ravel(), part.edges.ravel()
+    owners, alive, summary, bits = part.owners, part.alive, part.summary, part.bits.ravel()
     dims, compared, fine, spans = part.dims, part.compared, part.fine, part.spans
     corners, width = part.corners.ravel(), np.uint64(2 * len(dims))
     d, words, blocks = len(dims), len(alive), summary.shape[1]
-    shifts, edge_cells = _shifts(part), np.empty(len(compared), np.uint64)
     point, cells, survivors = np.empty(d, np.int64), np.empty(d, np.uint64), np.empty(blocks, np.uint64)
     grouped = len(group_of_owner) > 0
     for e in order:
@@ -91,9 +92,7 @@ def mark(part: Part, points: Ranks, rows: Rows, order: Ints, group_of_owner: Int
         for g in range(found.shape[1]):
             missing -= found[e, g]
         for j in range(d):
-            point[j], cells[j] = points[e, dims[j]], np.uint64(rows[e, j]) * np.uint64(words)
-        for k in range(len(compared)):
-            edge_cells[k] = cells[compared[k]] + shifts[k]
+            point[j], cells[j] = points[e, dims[j]], np.uint64(rows[e, j]) * np.uint64(2 * words)
         _survive(rows, e, summary, words, survivors)
         for s in range(blocks if missing else 0):
             left = survivors[s]
@@ -104,7 +103,7 @@ def mark(part: Part, points: Ranks, rows: Rows, order: Ints, group_of_owner: Int
                 word = _within(spans, fine, point, w, word)
                 if word == U0:
                     continue
-                sure = ~_unsure(edges, edge_cells, w)
+                sure = ~_unsure(bits, cells, w)
                 while word != U0 and missing:
                     bit = trailing_zeros(word)
                     i = (w << np.uint64(6)) + bit
@@ -115,16 +114,6 @@ def mark(part: Part, points: Ranks, rows: Rows, order: Ints, group_of_owner: Int
                     if (sure >> bit) & U1 or _holds(corners, compared, point, i * width):
                         found[e, group] = True
                         missing -= 1
-
-
-@njit
-def _shifts(part: Part) -> Words:
-    """How far behind the words of a cell in `bits` its words in `edges` are, for each of `compared`; modulo 2^64."""
-    shifts = np.empty(len(part.compared), np.uint64)
-    for k in range(len(shifts)):
-        rows = part.first_edge[k] - part.first_row[part.compared[k]]
-        shifts[k] = np.uint64(rows * len(part.alive))
-    return shifts
 
 
 @njit
@@ -144,7 +133,7 @@ def _survive(rows: Rows, e: int, summary: Words, words: int, survivors: Words) -
 def _touched(bits: Words, cells: Words, w: np.uint64, word: np.uint64) -> np.uint64:
     """Of the boxes in `word`, the w-th, those that touch these cells, given as where they start in `bits`."""
     for j in range(len(cells)):
-        word &= bits[cells[j] + w]
+        word &= bits[cells[j] + w + w]
     return word
 
 
@@ -158,11 +147,11 @@ def _within(spans: Ranks, fine: Ints, point: Ranks, w: np.uint64, word: np.uint6
 
 
 @njit
-def _unsure(edges: Words, cells: Words, w: np.uint64) -> np.uint64:
+def _unsure(bits: Words, cells: Words, w: np.uint64) -> np.uint64:
     """The boxes of word w with a corner inside one of the cells: whether they hold the point is not yet decided."""
     unsure = U0
-    for k in range(len(cells)):
-        unsure |= edges[cells[k] + w]
+    for j in range(len(cells)):
+        unsure |= bits[cells[j] + w + w + U1]
     return unsure
 
 
@@ -203,7 +192,7 @@ def scan_boxes(part: Part, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints]:
                 left &= left - U1
                 if w >= words:
                     break
-                word = _touching(part.bits, w, firsts[e], lasts[e], part.alive[w])
+                word = _touching(part.bits[:, :, 0], w, firsts[e], lasts[e], part.alive[w])
                 while word != U0:
                     i = (w << np.uint64(6)) + trailing_zeros(word)
                     word &= word - U1
@@ -235,46 +224,70 @@ def _meets(part: Part, i: np.uint64, low: Ranks, high: Ranks) -> bool:
 
 
 def united(found: list[Found]) -> Matches:
-    """Unite what parts found: part (starts, ends, ids) found `ids[starts[e] : ends[e]]` for event e."""
-    if len(found) == 1:
-        starts, ends, ids = found[0]
-        return Matches(*_united(starts[None, :], ends[None, :], ids))
-    shift = np.cumsum([0, *(len(ids) for _, _, ids in found[:-1])])[:, None]
-    all_starts = np.stack([starts for starts, _, _ in found]) + shift
-    all_ends = np.stack([ends for _, ends, _ in found]) + shift
-    return Matches(*_united(all_starts, all_ends, np.concatenate([ids for _, _, ids in found])))
+    """Unite what parts found. What a part alone found is already sorted, each id once."""
+    starts, ends, ids = found[0]
+    if len(found) > 1:
+        shift = np.cumsum([0, *(len(some) for _, _, some in found[:-1])])[:, None]
+        all_starts = np.stack([some for some, _, _ in found]) + shift
+        all_ends = np.stack([some for _, some, _ in found]) + shift
+        starts, ends, ids = _merged(all_starts, all_ends, np.concatenate([some for _, _, some in found]))
+    return Matches(*_in_order(starts, ends, ids))
 
 
 @njit
-def _united(starts: Ints, ends: Ints, ids: Ints) -> tuple[Ints, Ints]:
-    """Sort the ids of each event and drop repeats.
-
-    Few ids are sorted as they are. Many are set as bits of the numbers low .. high, with one summary bit per
-    word, and read back in order: linear in the matches, whatever order they came in.
-    """
+def _merged(starts: Ints, ends: Ints, ids: Ints) -> Found:
+    """For each event one run of ids, sorted and without repeats, out of one run per part."""
     parts, n = starts.shape
-    rows_out, ids_out = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
     low, high = (ids.min(), ids.max()) if len(ids) else (0, 0)
-    span = high - low + 1
-    # Ids far apart, or so far that their difference overflows, are always sorted.
-    dense = 0 < span <= 64 * len(ids) + 4096
-    seen = np.zeros((span + 63) >> 6 if dense else 1, np.uint64)
-    summary = np.zeros((len(seen) + 63) >> 6, np.uint64)
-    used = 0
+    seen, summary = bit_sets(low, high, len(ids))
+    out, out_starts, out_ends, used = np.empty(len(ids), np.int64), np.empty(n, np.int64), np.empty(n, np.int64), 0
     for e in range(n):
-        start = used
+        out_starts[e] = used
         for k in range(parts):
             for at in range(starts[k, e], ends[k, e]):
-                ids_out[used] = ids[at]
+                out[used] = ids[at]
                 used += 1
-        count = used - start
-        if dense and count > 16 and 8 * count > len(summary):
-            used = start + _sort_by_bits(ids_out[start:used], low, seen, summary)
-        elif count > 1:
-            used = start + _sort_by_values(ids_out[start:used])
-        for at in range(start, used):
-            rows_out[at] = e
-    return rows_out[:used], ids_out[:used]
+        if used > out_starts[e] + 1:
+            used = out_starts[e] + sort_once(out[out_starts[e] : used], low, seen, summary)
+        out_ends[e] = used
+    return out_starts, out_ends, out[:used]
+
+
+@njit
+def _in_order(starts: Ints, ends: Ints, ids: Ints) -> tuple[Ints, Ints]:
+    """Write the runs of ids one after the other, in the order of the events, each with its event."""
+    total = 0
+    for e in range(len(starts)):
+        total += ends[e] - starts[e]
+    rows_out, ids_out, used = np.empty(total, np.int64), np.empty(total, np.int64), 0
+    for e in range(len(starts)):
+        for at in range(starts[e], ends[e]):
+            rows_out[used], ids_out[used] = e, ids[at]
+            used += 1
+    return rows_out, ids_out
+
+
+@njit
+def bit_sets(low: int, high: int, expected: int) -> tuple[Words, Words]:
+    """Zeros for `sort_once`: a bit for each id low .. high, and one for each of its words; none if ids are too sparse.
+
+    A difference that overflows is negative, and also too sparse.
+    """
+    span = high - low + 1
+    words = (span + 63) >> 6 if 0 < span <= 64 * expected + 4096 else 0
+    return np.zeros(words, np.uint64), np.zeros((words + 63) >> 6, np.uint64)
+
+
+@njit
+def sort_once(some: Ints, low: int, seen: Words, summary: Words) -> int:
+    """Sort ids in place and keep one of each; return how many.
+
+    Few are sorted as they are. Many are set as bits, with one summary bit per word, and read back in order: linear
+    in the ids, whatever order they came in.
+    """
+    if len(some) > 16 and len(seen) > 0 and 8 * len(some) > len(summary):
+        return _sort_by_bits(some, low, seen, summary)
+    return _sort_by_values(some)
 
 
 @njit

@@ -179,12 +179,10 @@ class TreeMatcher:
             keep = self._alive[rows]
             offsets = np.concatenate([[0], np.cumsum(keep)])[offsets]
             rows = rows[keep]
-        found = [(offsets[:-1], offsets[1:], self._owners[rows])]
-        if len(self._late):
-            events, late_rows = self._late.meeting(lows, highs)
-            late = np.searchsorted(events, np.arange(len(lows) + 1))
-            found.append((late[:-1], late[1:], self._late.boxes()[1][late_rows]))
-        return united(found)
+        events, late_rows = self._late.meeting(lows, highs)
+        late = np.searchsorted(events, np.arange(len(lows) + 1))
+        late_found = (late[:-1], late[1:], self._late.boxes()[1][late_rows])
+        return united([(offsets[:-1], offsets[1:], self._owners[rows]), late_found])
 
     def count(self, points: Ranks) -> Ints:
         """Return how many boxes hold each point, without listing them ([STREE03] §1, "compute or bound")."""
