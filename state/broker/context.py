@@ -7,6 +7,7 @@ from functools import cached_property
 
 from state.config import Config, Topics
 from state.messages import Output
+from state.reductions import forwards_ranges
 from state.space.grid import Grid
 
 
@@ -29,6 +30,14 @@ class Context:
     @cached_property
     def grids(self) -> dict[str, Grid]:
         return {name: Grid.of(event_type) for name, event_type in self.config.types.items()}
+
+    def dialect(self, type_name: str) -> str:
+        """What both ends of a stream must have in common to understand each other, as every message names it.
+
+        That is the grid, whether neighbours are told boxes or ranges, and over how many wide keys ids are spread.
+        """
+        told = "ranges" if forwards_ranges(self.config.types[type_name]) else "boxes"
+        return f"{self.grids[type_name].hash}/{told}/{self.config.settings.wide_shards}"
 
     @property
     def epoch(self) -> str:

@@ -72,6 +72,7 @@ class Cube:
         self.context = context
         self.type = context.config.types[key.type]
         self.grid = context.grids[key.type]
+        self.dialect = context.dialect(key.type)
         self.state = CubeState() if blob is None else decode_state(blob)
         self.neighbours = context.config.overlay.neighbours(key.broker)
         self.ranges = forwards_ranges(self.type)
@@ -94,7 +95,7 @@ class Cube:
         A change that was cut into parts waits until it is whole: an entry that an early part replaces may have been
         covering one that a later part brings.
         """
-        if message.grid != self.grid.hash:
+        if message.grid != self.dialect:
             return  # of another configuration; its sender will open a new generation when it restarts
         source = message.source
         generation, sequence = self._position(source)
@@ -200,7 +201,7 @@ class Cube:
     def resync(self, message: Resync) -> None:
         """Send a neighbour everything it should hold from here."""
         broker = Key.parse(message.source).broker
-        if message.grid == self.grid.hash and broker in self.neighbours:
+        if message.grid == self.dialect and broker in self.neighbours:
             self.snapshots.add(broker)
 
     def reduction(self, neighbour: str) -> Reduction:
@@ -228,9 +229,9 @@ class Cube:
     def finish(self) -> Result:
         """Decide what each neighbour must now hold, compile the index, pack the state."""
         for source in sorted(self.resyncs):
-            request = Resync(str(self.key), self.grid.hash)
+            request = Resync(str(self.key), self.dialect)
             self.outputs.append(Output(self.context.topics.control, source.encode(), encode(request)))
-        outbox = Outbox(str(self.key), self.context.generation, self.grid.hash, self.state.sequences)
+        outbox = Outbox(str(self.key), self.context.generation, self.dialect, self.state.sequences)
         for neighbour in self.neighbours:
             self._forward(neighbour, outbox)
         index = compile_part(self.compiled()) if self.dirty else None

@@ -90,6 +90,7 @@ class Home:
         self.context = context
         self.type = context.config.types[key.type]
         self.grid = context.grids[key.type]
+        self.dialect = context.dialect(key.type)
         self.state = HomeState() if blob is None else _decode(blob)
         self.outputs: list[Output] = []
         self.topics: set[str] = set()
@@ -130,7 +131,7 @@ class Home:
 
     def resync(self, message: Resync) -> None:
         """Send a cube everything it should have from here."""
-        if message.grid == self.grid.hash:
+        if message.grid == self.dialect:
             self.snapshots.add(Key.parse(message.source).part)
 
     def restore(self, slot: str, fact: Fact) -> None:
@@ -329,7 +330,7 @@ class Home:
 
     def finish(self) -> Result:
         """Emit the changes of this batch, one stream each, and pack the state."""
-        outbox = Outbox(str(self.key), self.context.generation, self.grid.hash, self.state.sequences)
+        outbox = Outbox(str(self.key), self.context.generation, self.dialect, self.state.sequences)
         messages: list[tuple[str, Change]] = []
         for part in self.snapshots:
             self.puts[part] = self._everything(part)

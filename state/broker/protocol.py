@@ -1,6 +1,6 @@
 """What keys say to each other on the control topic, and how geometry is packed.
 
-Every `Change` carries (generation, sequence, grid hash) of its stream, a stream being one pair (source key, receiving
+Every `Change` carries (generation, sequence, dialect) of its stream, a stream being one pair (source key, receiving
 key). The receiver applies sequence last+1 of the generation it knows, ignores what is older, takes any newer
 snapshot, and asks for one (`Resync`) at a gap. That makes repeats harmless and losses visible.
 
@@ -101,6 +101,7 @@ class Change(msgspec.Struct, tag="change", array_like=True, frozen=True, kw_only
     generation: int
     sequence: int
     grid: str
+    """The grid and all else that both ends must have in common (`Context.dialect`)."""
     snapshot: bool = False
     part: int = 0
     parts: int = 1

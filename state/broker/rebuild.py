@@ -163,11 +163,11 @@ def _greet(key: Key, cube: Cube, context: Context, rebuilt: Rebuilt) -> None:
     if not foreign:
         return
     for neighbour in foreign:
-        cube.resync(Resync(str(key.at(neighbour)), cube.grid.hash))
+        cube.resync(Resync(str(key.at(neighbour)), cube.dialect))
     result = cube.finish()
     assert result.state is not None
     rebuilt.states[str(key)] = result.state
     rebuilt.outputs += result.outputs
     for neighbour in foreign:
-        request = encode(Resync(str(key), cube.grid.hash))
+        request = encode(Resync(str(key), cube.dialect))
         rebuilt.outputs.append(Output(context.topics.control, str(key.at(neighbour)).encode(), request))

@@ -114,7 +114,7 @@ def _change(sequence, added=(), removed=(), snapshot=False, generation=1, grid=N
 
 def _cube():
     context = Context(config_of(), 1, 0)
-    return Cube(Key("b1", "t", "cube:0"), None, context), context.grids["t"].hash
+    return Cube(Key("b1", "t", "cube:0"), None, context), context.dialect("t")
 
 
 BOX = Boxes.of([([1, 1], [2, 2])])

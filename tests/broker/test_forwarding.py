@@ -52,7 +52,7 @@ class Bench:
     def change(self, source="b/t/home:0", **changes):
         self.sequences[source] = self.sequences.get(source, 0) + 1
         return Change(
-            source=source, generation=1, sequence=self.sequences[source], grid=self.grid.hash, **changes
+            source=source, generation=1, sequence=self.sequences[source], grid=self.context.dialect("t"), **changes
         )  # fmt: skip
 
     def send(self, *messages):

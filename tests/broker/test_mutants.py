@@ -19,7 +19,7 @@ MUTANTS = [
     (musts.a_gap_asks_for_a_snapshot, "cube", "for source in sorted(self.resyncs):", "for source in ():"),
     (musts.a_change_in_parts_is_one_step, "cube", "if len(parts) < message.parts:", "if False:"),
     (musts.a_snapshot_replaces_what_was_said_before, "cube", "if id not in kept]", "if False]"),
-    (musts.another_grid_is_not_understood, "cube", "if message.grid != self.grid.hash:", "if False:"),
+    (musts.another_grid_is_not_understood, "cube", "if message.grid != self.dialect:", "if False:"),
     (musts.removals_travel_in_the_last_part, "protocol", "last = i == len(chunks) - 1", "last = i == 0"),
     (musts.promoted_before_removed_in_one_step, "cube", "if snapshot else delta.added", "if snapshot else {}"),
     (musts.a_new_generation_opens_with_snapshots, "rebuild", "        _greet(key, cube, context, rebuilt)\n", ""),
