@@ -417,7 +417,7 @@ class Drill:
             said = msgspec.json.decode(record.value or b"")
             place = (said["topic"], said["offset"])
             answer = self.answers[place]
-            if said["kind"] == "expired" and "accepted" in answer.kinds:
+            if said["kind"] == "expired" and answer.kinds == {"accepted", "replaced"}:
                 continue  # tells of its end, and answers nothing
             shown = f"{place} was answered {said}, not {answer}"
             kinds = answer.kinds | ({"withdrawn", "accepted", "expired"} if place in self.overtaken else set())
