@@ -67,7 +67,10 @@ WISHES = (
     Wish("dora", "chicago", "halted", "halted = true"),
     Wish("dora", "chicago", "penny", "price < 40"),
     Wish("emil", "newyork", "a-names", "symbol LIKE 'A%' AND NOT (price BETWEEN 100 AND 800)"),
+    Wish("emil", "newyork", "steal", "price < 100 AND side = 'buy'"),
     Wish("fatima", "sydney", "odd", "volume IS NULL OR side = 'buy' AND price > 900"),
+    Wish("fatima", "tokyo", "dip", "symbol = 'SAP' AND price < 90"),
+    Wish("goran", "london", "micro", "price < 45 AND volume < 600000"),
 )
 REFUSED = Wish("emil", "newyork", "typo", "price < 'cheap'")
 REPLACED = Wish("bruno", "frankfurt", "cheap", "price < 80")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from producers.transport import open_transport
+from producers.transport import Transport
 from state.broker.keys import Key
 from state.broker.protocol import Change, decode
 from state.config import Config
@@ -25,9 +25,8 @@ class ControlCount(NamedTuple):
     """What it would have been with the reduction `none`."""
 
 
-def count_control(config: Config) -> ControlCount:
+def count_control(config: Config, transport: Transport) -> ControlCount:
     """Count what is on the control topic; the snapshots with which a generation opens are left out."""
-    transport = open_transport(config)
     topic = config.topics.control
     low, end = transport.span(topic, 0)
     reader = transport.read({(topic, 0): low})
@@ -44,7 +43,6 @@ def count_control(config: Config) -> ControlCount:
             else:
                 sent += len(change.entries) + len(change.removed)
     reader.close()
-    transport.close()
     return ControlCount(sent, entered * len(config.overlay.links))
 
 

@@ -19,6 +19,7 @@ from producers.commands.output import table
 from producers.demo.cast import OVERLAY, REFUSED, REPLACED, TYPE, WISHES, WITHDRAWN, quotes
 from producers.demo.control import ControlCount, count_control
 from producers.demo.stage import Narrator, Stage
+from producers.transport import open_transport
 from producers.verify import verify
 from state.config import Config
 from state.flooding import Judgement
@@ -164,7 +165,9 @@ class Show:
         """Recompute everything by flooding and compare."""
         self.narrator.title("The reckoning: every delivery recomputed by flooding, from the topics alone")
         judgement = self.narrator.during("hilcast verify", lambda: verify(self.config))
-        control = count_control(self.config)
+        transport = open_transport(self.config)
+        control = count_control(self.config, transport)
+        transport.close()
         crossed, counted = figures(self.config).get("links", {}), 0
         if isinstance(crossed, dict):
             counted = sum(link["crossed"] for link in crossed.values())
@@ -189,7 +192,7 @@ def summary(config: Config, judgement: Judgement, control: ControlCount, crossed
     rows: list[list[object]] = [
         ["published", judgement.published, ""],
         ["expected deliveries", judgement.expected, "by flooding"],
-        ["delivered", judgement.delivered, f"{judgement.undecided} more or less allowed: changes on their way"],
+        ["delivered", judgement.delivered, f"{judgement.undecided} undecided" if judgement.undecided else ""],
         ["missing", judgement.missing + judgement.missing_ids, ""],
         ["wrong", judgement.wrong + judgement.wrong_ids + judgement.unanswered, ""],
         ["repeats", judgement.repeats, "same delivery id; the client library removes them"],
