@@ -58,22 +58,26 @@ class Wish(NamedTuple):
     filter: str
 
 
-WISHES = (
+FIRST = (
     Wish("alice", "tokyo", "big-blue", "symbol = 'IBM' AND price < 300"),
     Wish("alice", "chicago", "tech", "symbol IN ('IBM', 'MSFT') AND price BETWEEN 100 AND 500"),
     Wish("bruno", "frankfurt", "cheap", "price < 150"),
-    Wish("bruno", "frankfurt", "bargain", "price < 60 AND side = 'sell'"),
     Wish("chen", "singapore", "bulk", "volume >= 500000 AND symbol IN ('SAP', 'IBM', 'AAPL')"),
     Wish("dora", "chicago", "halted", "halted = true"),
-    Wish("dora", "chicago", "penny", "price < 40"),
     Wish("emil", "newyork", "a-names", "symbol LIKE 'A%' AND NOT (price BETWEEN 100 AND 800)"),
-    Wish("emil", "newyork", "steal", "price < 100 AND side = 'buy'"),
     Wish("fatima", "sydney", "odd", "volume IS NULL OR side = 'buy' AND price > 900"),
+)
+LATER = (
+    Wish("bruno", "frankfurt", "bargain", "price < 60 AND side = 'sell'"),
+    Wish("dora", "chicago", "penny", "price < 40"),
+    Wish("emil", "newyork", "steal", "price < 100 AND side = 'buy'"),
     Wish("fatima", "tokyo", "dip", "symbol = 'SAP' AND price < 90"),
     Wish("goran", "london", "micro", "price < 45 AND volume < 600000"),
 )
+"""Each wants part of what bruno's `cheap` already brings past most brokers: there they need not be told."""
+WISHES = (*FIRST, *LATER)
 REFUSED = Wish("emil", "newyork", "typo", "price < 'cheap'")
-REPLACED = Wish("bruno", "frankfurt", "cheap", "price < 80")
+REPLACED = Wish("chen", "singapore", "bulk", "volume >= 800000")
 WITHDRAWN = Wish("dora", "chicago", "halted", "")
 
 

@@ -1,13 +1,13 @@
 """The demo from curtain to curtain.
 
-services and job ─> subscribe (one is refused) ─> wait ─> publish everywhere
+services and job ─> subscribe (one is refused, some come later) ─> wait ─> publish everywhere
     ─> replace, withdraw ─> wait ─> publish again ─> recompute everything by flooding ─> summary
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from producers.client.delivery import Delivery
 from producers.client.publisher import Publisher
@@ -16,7 +16,7 @@ from producers.client.subscriber import Subscriber
 from producers.client.waiting import wait
 from producers.commands.live import figures, lags
 from producers.commands.output import table
-from producers.demo.cast import OVERLAY, REFUSED, REPLACED, TYPE, WISHES, WITHDRAWN, quotes
+from producers.demo.cast import FIRST, LATER, OVERLAY, REFUSED, REPLACED, TYPE, WISHES, WITHDRAWN, Wish, quotes
 from producers.demo.control import ControlCount, count_control
 from producers.demo.stage import Narrator, Stage
 from producers.transport import open_transport
@@ -64,19 +64,25 @@ class Show:
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────
 
     def subscribe(self) -> None:
-        """Everybody subscribes; one makes a mistake."""
-        style = self.narrator.style
+        """Everybody subscribes, some later than others; one makes a mistake."""
         self.narrator.title("Subscribers, each at a broker, with a filter in plain words")
-        for wish in WISHES:
+        self._enter(FIRST)
+        self._refused()
+        self._in_force()
+        self.narrator.title("Latecomers: most brokers already let pass what they want")
+        self._enter(LATER)
+        self._in_force()
+
+    def _enter(self, wishes: Sequence[Wish]) -> None:
+        style = self.narrator.style
+        for wish in wishes:
             self.narrator.say(f"  {style('32', f'{wish.client:<7}')} at {wish.broker:<10} {wish.id:<9} {wish.filter}")
-        requests = [self.clients[wish.client].request(wish.broker, TYPE, wish.filter, id=wish.id) for wish in WISHES]
+        requests = [self.clients[wish.client].request(wish.broker, TYPE, wish.filter, id=wish.id) for wish in wishes]
         receipts = self.narrator.during(
             f"{len(requests)} receipts", lambda: [request.receipt(PATIENCE_S) for request in requests]
         )
         kinds = sorted({receipt.kind for receipt in receipts})
         self.narrator.say(f"  all of them {', '.join(kinds)}, the last one in epoch {receipts[-1].epoch}")
-        self._refused()
-        self._in_force()
 
     def _refused(self) -> None:
         style = self.narrator.style
