@@ -7,9 +7,11 @@ when it is chosen, so that `hilcast --help` is quick.
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -248,9 +250,6 @@ def _count(text: str) -> int:
 
 def _moment(text: str) -> float:
     """Milliseconds since 1970 of a time, or of so many seconds ago."""
-    import datetime
-    import time
-
     try:
         return (time.time() - float(text)) * 1000
     except ValueError:

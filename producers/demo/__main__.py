@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from producers.demo.scenes import play
@@ -16,6 +17,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7, metavar="N", help="of the random quotes (7)")
     parser.add_argument("--keep", action="store_true", help="keep data and logs in var/demo")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # to be told to go is to stop in order
     try:
         return 0 if play(chosen.events, chosen.seed, chosen.keep) else 1
     except HilcastError as error:

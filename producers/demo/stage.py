@@ -95,6 +95,7 @@ class Stage:
             self._narrator.during("the streaming job on Spark", self._start_job, self._last_words)
         except BaseException:
             self._stop()
+            self._narrator.say(f"  logs are in {self.folder}")
             raise
         return self
 
