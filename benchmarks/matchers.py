@@ -25,6 +25,7 @@ from state.matchers.bitmap import BitmapMatcher
 from state.matchers.interface import Matcher, Matches
 from state.matchers.linear import LinearMatcher
 from state.matchers.packed import PackedTreeMatcher
+from state.matchers.scan import united
 from state.matchers.stree import STreeMatcher
 from state.reductions.interval_table import CompiledTable
 from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
@@ -113,7 +114,7 @@ def _hot(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 
 
 class RTree:
-    """libspatialindex through `rtree`, bulk built and bulk asked."""
+    """libspatialindex through `rtree`, bulk built and bulk asked; its ids are sorted as ours are."""
 
     def __init__(self, boxes: Boxes, owners: np.ndarray) -> None:
         properties = rtree_index.Property(dimension=boxes.d)
@@ -123,7 +124,8 @@ class RTree:
     def match(self, points: np.ndarray) -> Matches:
         at = points.astype(np.float64)
         ids, counts = self._index.intersection_v(at, at)
-        return Matches.of(np.repeat(np.arange(len(points)), counts.astype(np.int64)), ids.astype(np.int64))
+        ends = np.cumsum(counts.astype(np.int64))
+        return united([(ends - counts.astype(np.int64), ends, ids.astype(np.int64))])
 
 
 PEERS: dict[str, tuple[Callable[[Boxes, np.ndarray], object], float]] = {

@@ -120,7 +120,7 @@ class BitmapMatcher:
         if not self._held:
             return Matches.none()
         alone = len(self._held) == 1
-        return united([held.collect(points, alone) for held in self._held])
+        return united([held.collect(points, alone) for held in self._held], alone)
 
     def match_any(self, points: Ranks) -> Bools:
         points = as_points(points, self._d)

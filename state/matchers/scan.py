@@ -21,29 +21,52 @@ OR_CELLS_MAX = 8
 """An imprecise publication over more cells of a dimension than this is not looked up there, only compared."""
 
 
-@njit
 def collect(part: Part, points: Ranks, rows: Rows, order: Ints, low: int, high: int, alone: bool) -> Found:
     """Return (starts, ends, ids): `ids[starts[e] : ends[e]]` own the boxes of one part that hold point e.
 
     If the part is alone they are sorted, each once; else in the order of storage, for `united` sorts them. All are
     of low .. high. Points are taken in the given order.
     """
+    starts, ends = np.empty(len(points), np.int64), np.empty(len(points), np.int64)
+    # numpy asks for large pages, numba does not: of many matches the writing of fresh memory is the greater part.
+    ids = np.empty(part.size() + 2 * len(points), np.int64)
+    done, used = 0, 0
+    while True:
+        done, used = _collect(part, points, rows, order, low, high, alone, starts, ends, ids, done, used)
+        if done == len(order):
+            return starts, ends, ids[:used]
+        larger = np.empty(2 * len(ids), np.int64)
+        larger[:used] = ids[:used]
+        ids = larger
+
+
+@njit
+def _collect(
+    part: Part,
+    points: Ranks,
+    rows: Rows,
+    order: Ints,
+    low: int,
+    high: int,
+    alone: bool,
+    starts: Ints,
+    ends: Ints,
+    ids: Ints,
+    done: int,
+    used: int,
+) -> tuple[int, int]:
+    """Go on with point order[done] until all are done, or there is no room for every box to match; say how far."""
     # Arrays are taken out of the tuple once, since each access to a field counts references. Flat and unsigned,
     # an index is one addition; signed, it is first tested for being negative.
     owners, alive, summary, bits = part.owners, part.alive, part.summary, part.bits.ravel()
     dims, compared, fine, spans = part.dims, part.compared, part.fine, part.spans
     corners, width = part.corners.ravel(), np.uint64(2 * len(dims))
-    n, d, words, blocks = len(points), len(dims), len(alive), summary.shape[1]
+    d, words, blocks = len(dims), len(alive), summary.shape[1]
     point, cells, survivors = np.empty(d, np.int64), np.empty(d, np.uint64), np.empty(blocks, np.uint64)
-    starts, ends, used = np.empty(n, np.int64), np.empty(n, np.int64), 0
-    # Room for every box before each event: to test inside the loops costs more than they do, and pages that
-    # are never written are never there.
-    room = len(owners)
-    ids = np.empty(room + n, np.int64)
-    seen, seen_summary = bit_sets(low, high, room if alone else 0)
-    for e in order:
-        if used + room > len(ids):
-            ids = _grown(ids, used, room)
+    seen, seen_summary = bit_sets(low, high, len(owners) if alone else 0)
+    while done < len(order) and used + len(owners) <= len(ids):
+        e = order[done]
+        done += 1
         starts[e] = used
         for j in range(d):
             point[j], cells[j] = points[e, dims[j]], np.uint64(rows[e, j]) * np.uint64(2 * words)
@@ -71,7 +94,7 @@ def collect(part: Part, points: Ranks, rows: Rows, order: Ints, low: int, high: 
         if alone and used > starts[e] + 1:
             used = starts[e] + sort_once(ids[starts[e] : used], low, seen, seen_summary)
         ends[e] = used
-    return starts, ends, ids[:used]
+    return done, used
 
 
 @njit
@@ -223,24 +246,28 @@ def _meets(part: Part, i: np.uint64, low: Ranks, high: Ranks) -> bool:
     return meets
 
 
-def united(found: list[Found]) -> Matches:
-    """Unite what parts found. What a part alone found is already sorted, each id once."""
+def united(found: list[Found], alone: bool = False) -> Matches:
+    """Unite what parts found; what a part found `alone` is already sorted, each id once."""
     starts, ends, ids = found[0]
-    if len(found) > 1:
+    if not alone:
         shift = np.cumsum([0, *(len(some) for _, _, some in found[:-1])])[:, None]
         all_starts = np.stack([some for some, _, _ in found]) + shift
         all_ends = np.stack([some for _, some, _ in found]) + shift
-        starts, ends, ids = _merged(all_starts, all_ends, np.concatenate([some for _, _, some in found]))
-    return Matches(*_in_order(starts, ends, ids))
+        all_ids = np.concatenate([some for _, _, some in found]) if len(found) > 1 else ids
+        starts, ends, ids = _merged(all_starts, all_ends, all_ids, np.empty(len(all_ids), np.int64))
+    total = int((ends - starts).sum())
+    matches = Matches(np.empty(total, np.int64), np.empty(total, np.int64))
+    _in_order(starts, ends, ids, matches.rows, matches.ids)
+    return matches
 
 
 @njit
-def _merged(starts: Ints, ends: Ints, ids: Ints) -> Found:
+def _merged(starts: Ints, ends: Ints, ids: Ints, out: Ints) -> Found:
     """For each event one run of ids, sorted and without repeats, out of one run per part."""
     parts, n = starts.shape
     low, high = (ids.min(), ids.max()) if len(ids) else (0, 0)
     seen, summary = bit_sets(low, high, len(ids))
-    out, out_starts, out_ends, used = np.empty(len(ids), np.int64), np.empty(n, np.int64), np.empty(n, np.int64), 0
+    out_starts, out_ends, used = np.empty(n, np.int64), np.empty(n, np.int64), 0
     for e in range(n):
         out_starts[e] = used
         for k in range(parts):
@@ -254,17 +281,13 @@ def _merged(starts: Ints, ends: Ints, ids: Ints) -> Found:
 
 
 @njit
-def _in_order(starts: Ints, ends: Ints, ids: Ints) -> tuple[Ints, Ints]:
+def _in_order(starts: Ints, ends: Ints, ids: Ints, rows_out: Ints, ids_out: Ints) -> None:
     """Write the runs of ids one after the other, in the order of the events, each with its event."""
-    total = 0
-    for e in range(len(starts)):
-        total += ends[e] - starts[e]
-    rows_out, ids_out, used = np.empty(total, np.int64), np.empty(total, np.int64), 0
+    used = 0
     for e in range(len(starts)):
         for at in range(starts[e], ends[e]):
             rows_out[used], ids_out[used] = e, ids[at]
             used += 1
-    return rows_out, ids_out
 
 
 @njit

@@ -42,32 +42,39 @@ class Nodes(NamedTuple):
     below: Ints
 
 
-@njit
 def search(nodes: Nodes, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints, Ints]:
     """Return (offsets, boxes, visited): the boxes that meet each query box, and how many nodes were looked at.
 
     A point is the query box with equal corners.
     """
+    offsets, visited = np.zeros(len(lows) + 1, np.int64), np.zeros(len(lows), np.int64)
+    found = np.empty(len(nodes.below) + 2 * len(lows), np.int64)
+    done = 0
+    while True:
+        done = _search(nodes, lows, highs, offsets, visited, found, done)
+        if done == len(lows):
+            return offsets, found[: offsets[-1]], visited
+        larger = np.empty(2 * len(found), np.int64)
+        larger[: offsets[done]] = found[: offsets[done]]
+        found = larger
+
+
+@njit
+def _search(nodes: Nodes, lows: Ranks, highs: Ranks, offsets: Ints, visited: Ints, found: Ints, done: int) -> int:
+    """Go on with query `done` until all are done, or there is no room for every box to be found; say how far."""
     first, end, leaf, corners, below = nodes.first, nodes.end, nodes.leaf, nodes.corners, nodes.below
-    n, d = lows.shape
-    offsets, visited, used = np.zeros(n + 1, np.int64), np.zeros(n, np.int64), 0
-    room = len(below)
-    found = np.empty(room + n, np.int64)
+    d, used = lows.shape[1], offsets[done]
     stack = np.empty(len(first) + 1, np.int64)
-    for q in range(n):
-        if used + room > len(found):
-            larger = np.empty(2 * len(found) + room, np.int64)
-            larger[:used] = found[:used]
-            found = larger
+    while done < len(lows) and used + len(below) <= len(found):
         stack[0], waiting = 0, min(1, len(first))
         while waiting:
             waiting -= 1
             node = stack[waiting]
-            visited[q] += 1
+            visited[done] += 1
             for e in range(first[node], end[node]):
                 meets = True
                 for j in range(d):
-                    if corners[e, 2 * j] > highs[q, j] or corners[e, 2 * j + 1] < lows[q, j]:
+                    if corners[e, 2 * j] > highs[done, j] or corners[e, 2 * j + 1] < lows[done, j]:
                         meets = False
                         break
                 if meets and leaf[node]:
@@ -76,8 +83,9 @@ def search(nodes: Nodes, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints, Ints]:
                 elif meets:
                     stack[waiting] = below[e]
                     waiting += 1
-        offsets[q + 1] = used
-    return offsets, found[:used], visited
+        done += 1
+        offsets[done] = used
+    return done
 
 
 @njit
@@ -179,10 +187,12 @@ class TreeMatcher:
             keep = self._alive[rows]
             offsets = np.concatenate([[0], np.cumsum(keep)])[offsets]
             rows = rows[keep]
-        events, late_rows = self._late.meeting(lows, highs)
-        late = np.searchsorted(events, np.arange(len(lows) + 1))
-        late_found = (late[:-1], late[1:], self._late.boxes()[1][late_rows])
-        return united([(offsets[:-1], offsets[1:], self._owners[rows]), late_found])
+        found = [(offsets[:-1], offsets[1:], self._owners[rows])]
+        if len(self._late):
+            events, late_rows = self._late.meeting(lows, highs)
+            late = np.searchsorted(events, np.arange(len(lows) + 1))
+            found.append((late[:-1], late[1:], self._late.boxes()[1][late_rows]))
+        return united(found)
 
     def count(self, points: Ranks) -> Ints:
         """Return how many boxes hold each point, without listing them ([STREE03] §1, "compute or bound")."""
