@@ -29,6 +29,7 @@ from state.simulation.scenario import (
     Action,
     Begin,
     Compact,
+    Fence,
     Lapse,
     LoseIndex,
     LoseMessage,
@@ -177,6 +178,8 @@ class Drill:
                 self.world.log.compact(self.config.topics.registry)
             case Publish():
                 self._publish(random.Random(action.seed), action.n)
+            case Fence():
+                self._fence(action)
             case Rest():
                 self._rest(action)
 
@@ -262,7 +265,7 @@ class Drill:
         """Begin a generation with the newest configuration, while others go on."""
         on = {name for name, t in self.types.items() if t.advertisements}
         probes = [p for p in self.watch.probes if p.advertisement is not None or p.name[1] not in on]
-        self.watch.drop(probes)
+        self.watch.drop(probes if self.config.overlay == deployment.config.overlay else [])
         others = [d for d in self.world.deployments if d is not deployment]
 
         def meanwhile() -> None:
@@ -325,13 +328,14 @@ class Drill:
         self.published += 1
         return Event(str(self.published), type_name, broker, msgspec.json.encode(content), source), content
 
-    def _publish(self, rng: random.Random, n: int, at_rest: bool = False) -> None:
+    def _publish(self, rng: random.Random, n: int, at_rest: bool = False, fenced: bool = False) -> None:
         waiting = [d for d in self.world.deployments if d.missing()]
         if waiting and not at_rest:
             return  # routing waits for the index
         events = [self._event(rng) for _ in range(n)]
         parts = sum(len(d.index) for d in self.world.deployments)
-        mixed = rng if not at_rest and parts <= PARTS_MIXED_MAX and rng.random() < 0.5 else None
+        newest = at_rest or fenced or parts > PARTS_MIXED_MAX or rng.random() < 0.5
+        mixed = None if newest else rng
         outcomes = self.world.publish_all([event for event, _ in events], mixed)
         for (event, content), outcome in zip(events, outcomes, strict=True):
             self._judge(event, content, outcome, at_rest)
@@ -368,6 +372,35 @@ class Drill:
 
     def _lossy(self, type_name: str) -> bool:
         return any(d.config.types[type_name].reduction in LOSSY for d in self.world.deployments)
+
+    # ── fence ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fence(self, action: Fence) -> None:
+        """Wait until what was sent is in force: from then on only what was sent later may be on its way."""
+        alike = len({d.config.fingerprint() for d in self.world.deployments}) == 1
+        if self.lost or not alike:
+            return  # Kafka loses nothing, and a fence is for one configuration
+        rng = random.Random(action.seed)
+        sent = {key: n for key, n in self.ledger.mark().items() if key not in self.due}
+        faults = rng.random() < 0.5
+
+        def between(deployment: SimulatedDeployment, ends: Mapping[str, int]) -> None:
+            chance = rng.random() if faults else 1.0
+            if chance < 0.02:
+                self._generation(deployment, rng)
+            elif chance < 0.2:
+                deployment.step(rng, crash=True)
+            elif chance < 0.3:
+                rng.choice(self.world.deployments).step(rng)
+            else:
+                deployment.step(rng, whole=True, until=ends)
+
+        self.report.figures["rounds of fences"] += self.world.fence(between)
+        self.ledger.fence(sent)
+        for deployment in self.world.deployments:
+            deployment.forget_versions()
+        self.report.figures["fences"] += 1
+        self._publish(rng, action.n, fenced=True)
 
     # ── rest ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -444,9 +477,7 @@ class Drill:
                     self._tell_home(name, Forget(advertisement, name[2], version))
         self._settle(rng)
         for deployment in self.world.deployments:
-            deployment.step(rng, whole=True)  # by now the offsets before the tombstones are long committed
-            deployment.step(rng, whole=True)
-            deployment.step(rng, whole=True)
+            deployment.commit()  # tombstones live for days
 
     def _draw_probes(self, rng: random.Random) -> Iterator[Probe]:
         standing = [(name, live) for name, live in self.ledger.standing() if not self._lossy(name[1])]

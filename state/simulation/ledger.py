@@ -118,6 +118,17 @@ class Ledger:
             for account in accounts.values():
                 account.states = account.states[-1:]
 
+    def mark(self) -> dict[tuple[bool, Name], int]:
+        """How many states each key has now: the mark that a fence is set by."""
+        kinds = ((False, self.subscriptions), (True, self.advertisements))
+        return {(ad, name): len(account.states) for ad, accounts in kinds for name, account in accounts.items()}
+
+    def fence(self, mark: Mapping[tuple[bool, Name], int]) -> None:
+        """Everything up to a mark is in force: of each key only the last state before it, and later ones, can be."""
+        for (advertisement, name), n in mark.items():
+            account = self.accounts(advertisement)[name]
+            account.states = account.states[n - 1 :]
+
     # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def expected(

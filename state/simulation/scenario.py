@@ -124,6 +124,14 @@ class Publish:
 
 
 @dataclass(frozen=True)
+class Fence:
+    """Somebody waits until everything sent so far is in force, and then publishes; others go on meanwhile."""
+
+    seed: int
+    n: int
+
+
+@dataclass(frozen=True)
 class Rest:
     """Everybody comes to the same configuration and to rest; everything must be exactly right."""
 
@@ -133,7 +141,19 @@ class Rest:
 
 
 Action = (
-    Register | Withdraw | Lapse | Nonsense | Step | Begin | Restart | LoseIndex | LoseMessage | Compact | Publish | Rest
+    Register
+    | Withdraw
+    | Lapse
+    | Nonsense
+    | Step
+    | Begin
+    | Restart
+    | LoseIndex
+    | LoseMessage
+    | Compact
+    | Publish
+    | Fence
+    | Rest
 )
 
 
@@ -163,6 +183,7 @@ REDUCTIONS: tuple[tuple[str, str], ...] = (
     ("covering", ""),
     ("mics", ""),
     ("mics", "cap = 2"),
+    ("mics", 'mode = "indexed"'),
     ("mics", 'merging = "imperfect"\ngap_cells = 3'),
     ("mics", 'merging = "imperfect"\nbudget = 0.3'),
     ("negative-space", ""),
@@ -218,18 +239,20 @@ def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noq
     """The scenario of a seed."""
     rng = random.Random(f"scenario {seed}")
     brokers = tuple(f"b{i}" for i in range(1, size.brokers + 1))
-    overlay = Overlay(brokers, tuple((brokers[_parent(rng, i)], brokers[i]) for i in range(1, len(brokers))))
+    overlay = _draw_overlay(rng, brokers)
     kinds = rng.sample(sorted(ATTRIBUTES), rng.choice((1, 2, 2, 3)) if size.brokers <= 20 else 1)
     settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
     first = [_draw_type(rng, kind, size.brokers * len(kinds)) for kind in kinds]
+    hosting = _draw_hosting(rng, brokers)
     variants = [_text(overlay, settings, first)]
     for _ in range(rng.choice((0, 0, 1, 2))):
         changed = [t if rng.random() < 0.4 else _draw_type(rng, t.kind, size.brokers * len(kinds)) for t in first]
         if rng.random() < 0.3:
             settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
+        if rng.random() < 0.5 and len(hosting) == 1:
+            overlay = _draw_overlay(rng, brokers)
         variants.append(_text(overlay, settings, changed))
     config = parse(variants[0])
-    hosting = _draw_hosting(rng, brokers)
     drawn = Scenario(seed, tuple(variants), hosting, rng.choice((900, 4_000, 512 * 1024)))
     clients = _Clients(rng, config, workload, seed)
     actions: list[Action] = []
@@ -238,9 +261,13 @@ def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noq
     return drawn.with_actions(tuple(actions))
 
 
-def _parent(rng: random.Random, i: int) -> int:
-    """Trees between a star and a chain: the new broker hangs on a recent one, or on any."""
-    return max(0, i - rng.randint(1, 2)) if rng.random() < 0.5 else rng.randrange(i)
+def _draw_overlay(rng: random.Random, brokers: tuple[str, ...]) -> Overlay:
+    """A tree between a star and a chain: each broker hangs on one of the last two before it, or on any."""
+    links = []
+    for i in range(1, len(brokers)):
+        parent = max(0, i - rng.randint(1, 2)) if rng.random() < 0.5 else rng.randrange(i)
+        links.append((brokers[parent], brokers[i]))
+    return Overlay(brokers, tuple(links))
 
 
 def _draw_hosting(rng: random.Random, brokers: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
@@ -307,6 +334,8 @@ def _draw_round(rng: random.Random, scenario: Scenario, clients: _Clients, size:
             actions.append(_draw_fault(rng, scenario))
         if rng.random() < 0.25:
             actions.append(Publish(rng.getrandbits(32), 2))
+        if rng.random() < 0.03:
+            actions.append(Fence(rng.getrandbits(32), size.events // 2))
     actions.append(Rest(rng.getrandbits(32), size.events, rng.random() < 0.3))
     return actions
 

@@ -10,7 +10,7 @@ index, records of different producers and topics.
     crash          dies anywhere inside a batch: parts of the index and a beginning of each producer's records of each
                    topic are written, the states are not; the next step is the same batch again
     begin          the checkpoint is lost, or the configuration changes: a new generation from the registry; may be cut
-                   off in the middle, others may go on meanwhile, the inboxes may be known only up to some batches ago
+                   off in the middle, others may go on meanwhile; the inboxes go on where offsets were last committed
     lose_index     Redis forgot parts of the index: routing waits until they are written again
 
 `watch` is told of every part of an index that comes into force, so that a judge can look between any two writes.
@@ -35,7 +35,7 @@ from state.broker.keys import UNROUTABLE, Key, home_key, index_keys
 from state.broker.protocol import Republish, encode, seeds
 from state.broker.rebuild import rebuild
 from state.broker.routing import Tree, route
-from state.config import Config
+from state.config import Config, Overlay
 from state.errors import HilcastError
 from state.messages import Output, Record, split_key
 from state.space.decode import RankBatch, decode
@@ -45,8 +45,6 @@ PRODUCERS = 2
 """Tasks of a batch, each with a producer of its own: what two of them write stands in any order."""
 VERSIONS_KEPT = 4
 """Versions of a part that a route task may still hold while another part is newer."""
-COMMITS_KEPT = 3
-"""Batches that the last committed offsets may lie behind."""
 
 Holds = Callable[[Mapping[str, object]], bool]
 Rows = NDArray[np.int64]
@@ -131,12 +129,13 @@ class SimulatedDeployment:
         self.batch = 0
         self.states: dict[str, bytes] = {}
         self.positions: dict[str, int] = {}
+        self.committed: dict[str, int] = {}
+        """What others see of the positions; may lie behind."""
         self.planned: dict[str, int] | None = None
         """Where the batch that crashed ends; it is replayed as it was."""
         self.index: dict[Key, CompiledPart] = {}
         self.versions: dict[Key, deque[CompiledPart]] = {}
         """Versions of each part that a route task may hold, newest last."""
-        self._commits: deque[dict[str, int]] = deque(maxlen=COMMITS_KEPT)
         self._seeded_to = 0
         self._junctions: dict[tuple[str, str], Junction] = {}
         self._filters: dict[str, dict[str, Holds]] = {}
@@ -165,13 +164,11 @@ class SimulatedDeployment:
     ) -> None:
         """Begin a generation from the registry, as after a lost checkpoint or a changed configuration.
 
-        With `rng` the inboxes are read again from some batches ago, and the first attempt may die half way.
+        With `rng` the first attempt may die half way.
         """
         if config is not None:
             self.config = replace(config, deployment=replace(config.deployment, name=self.name, hosts=self.hosts))
             self._filters = {}
-        if rng is not None and self._commits:
-            self.positions = dict(rng.choice(self._commits))
         if rng is not None and rng.random() < 0.3:
             self._install(meanwhile, lambda outputs: outputs[: rng.randint(0, len(outputs))])
         self._install(meanwhile, lambda outputs: outputs)
@@ -183,8 +180,8 @@ class SimulatedDeployment:
         facts = self.world.facts()
         meanwhile()
         self.positions = {
-            topics.advertisements: self.positions.get(topics.advertisements, 0),
-            topics.subscriptions: self.positions.get(topics.subscriptions, 0),
+            topics.advertisements: self.committed.get(topics.advertisements, 0),
+            topics.subscriptions: self.committed.get(topics.subscriptions, 0),
             topics.control: log.end(topics.control),
         }
         meanwhile()
@@ -198,8 +195,7 @@ class SimulatedDeployment:
             log.append(output)
         self.batch, self.states, self.planned = 0, {}, None
         self._seeded_to = log.end(topics.control)
-        self._commits.clear()
-        self._commits.append(self.positions)
+        self.commit()
         self.index, self.versions, self._junctions = {}, {}, {}
         for text, blob in rebuilt.indexes.items():
             self._put_in_force(Key.parse(text), load_part(blob))
@@ -219,10 +215,19 @@ class SimulatedDeployment:
     def behind(self) -> bool:
         return any(self.positions[topic] < self.world.log.end(topic) for topic in self.inputs)
 
-    def step(self, rng: random.Random | None = None, crash: bool = False, whole: bool = False) -> None:
-        """Handle one batch: everything up to the end, or with `rng` up to any place (unless `whole`), in any order."""
+    def step(
+        self,
+        rng: random.Random | None = None,
+        crash: bool = False,
+        whole: bool = False,
+        until: Mapping[str, int] | None = None,
+    ) -> None:
+        """Handle one batch: everything up to the end, or with `rng` up to any place (unless `whole`), in any order.
+
+        `until` cuts it there: no further than that.
+        """
         assert not crash or rng is not None
-        ends = self.planned = self.planned or self._plan(None if whole else rng)
+        ends = self.planned = self.planned or self._plan(None if whole else rng, until)
         groups = self._groups(ends)
         keys = sorted(groups)
         if rng is not None:
@@ -246,14 +251,19 @@ class SimulatedDeployment:
             return
         self.states |= states
         self.positions, self.planned = ends, None
-        self._commits.append(ends)
         self.batch += 1
+        if rng is None or rng.random() < 0.7:
+            self.commit()
 
-    def _plan(self, rng: random.Random | None) -> dict[str, int]:
-        ends = {topic: self.world.log.end(topic) for topic in self.inputs}
-        if rng is None:
-            return ends
-        ends = {topic: rng.randint(self.positions[topic], end) for topic, end in ends.items()}
+    def commit(self) -> None:
+        """Let others know how far this deployment is."""
+        self.committed = dict(self.positions)
+
+    def _plan(self, rng: random.Random | None, until: Mapping[str, int] | None) -> dict[str, int]:
+        ends = dict(until) if until is not None else {topic: self.world.log.end(topic) for topic in self.inputs}
+        ends = {topic: max(end, self.positions[topic]) for topic, end in ends.items()}
+        if rng is not None:
+            ends = {topic: rng.randint(self.positions[topic], end) for topic, end in ends.items()}
         # the control query starts after the seeds of its generation were written, so its first batch has them all
         ends[self.config.topics.control] = max(ends[self.config.topics.control], self._seeded_to)
         return ends
@@ -375,7 +385,7 @@ class SimulatedDeployment:
                 outcomes[arrival.row].refused = True
         hosts = frozenset(self.hosts)
         rows = {place: np.array(some, np.int64) for place, some in entered.items()}
-        routed = route(self.world.tree, hosts, junctions, batch, rows)
+        routed = route(self.world.tree(self.config), hosts, junctions, batch, rows)
         united: dict[tuple[int, str, str], set[str]] = defaultdict(set)
         for broker, (found, owners) in routed.matches.items():
             junction = junctions[broker]
@@ -405,10 +415,10 @@ class World:
     def __init__(self, config: Config, hosting: Sequence[tuple[str, ...]] | None = None) -> None:
         self.log = Log()
         self.config = config
-        self.tree = Tree.of(config.overlay)
         self.watch: Callable[[SimulatedDeployment, Key | None], None] = lambda deployment, key: None
         """Told of each part that comes into force, and with None of a new generation."""
         self._grids: dict[str, dict[str, Grid]] = {}
+        self._trees: dict[Overlay, Tree] = {}
         self.deployments: list[SimulatedDeployment] = []
         for i, hosts in enumerate(hosting or [config.overlay.brokers]):
             deployment = replace(config.deployment, name=f"d{i}", hosts=hosts)
@@ -424,6 +434,12 @@ class World:
         if fingerprint not in self._grids:
             self._grids[fingerprint] = Context(config, 0, 0).grids
         return self._grids[fingerprint]
+
+    def tree(self, config: Config) -> Tree:
+        """The overlay of a configuration as a tree, hung up once."""
+        if config.overlay not in self._trees:
+            self._trees[config.overlay] = Tree.of(config.overlay)
+        return self._trees[config.overlay]
 
     def facts(self) -> list[tuple[str, str, str, str, Fact]]:
         """What the registry says: the last record of each key."""
@@ -453,6 +469,26 @@ class World:
             for deployment in late:
                 deployment.step(rng, whole=True)
         raise AssertionError("the world does not come to rest")
+
+    def fence(self, between: Callable[[SimulatedDeployment, Mapping[str, int]], None]) -> int:
+        """Wait as `hilcast wait` does: until everything sent so far is in force; return how many rounds that takes.
+
+        A round notes where the topics end, and is over when every deployment has committed that. `between(deployment,
+        ends)` is to bring one nearer. One round a hop: home, its cubes, a neighbour's; back again for advertisements.
+        """
+        hops = self.config.overlay.diameter()
+        advertised = any(t.advertisements for d in self.deployments for t in d.config.types.values())
+        rounds = (2 * hops if advertised else hops) + 2
+        for _ in range(rounds):
+            ends = {topic: self.log.end(topic) for topic in self.deployments[0].inputs}
+            for deployment in self.deployments:
+                for _ in range(1000):
+                    if all(deployment.committed[topic] >= end for topic, end in ends.items()):
+                        break
+                    between(deployment, ends)
+                else:
+                    raise AssertionError(f"{deployment.name} does not get on")
+        return rounds
 
     def publish(self, event: Event) -> tuple[list[Delivery], list[tuple[str, str]]]:
         """Route one event through every deployment it reaches; deliveries of all, links crossed."""
