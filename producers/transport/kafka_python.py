@@ -1,7 +1,8 @@
 """The transport on kafka-python: pure Python, slower, nothing compiled to install.
 
-It reads everything; it cannot write a header without a value, nor a record without key and value, which nothing of
-ours has.
+It reads everything (lz4, which our job writes, needs the package of that name); it cannot write a header without a
+value, nor a record without key and value, which nothing of ours has. A topic that is deleted and made again while
+it is read is not found again by the same reader; confluent-kafka's finds it.
 """
 
 from __future__ import annotations
