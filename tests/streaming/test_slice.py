@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 
+from state.broker.routing import Tree
 from state.config import parse
 from state.messages import delivery_id, event_digest
 from state.simulation.world import World
@@ -41,7 +42,10 @@ def worker(filters):
     junctions = deployment.junctions("t")
     counted = []
     cache = SimpleNamespace(
-        config=config, tree=world.tree, hosts=frozenset(config.overlay.brokers), count=lambda f: counted.append(dict(f))
+        config=config,
+        tree=Tree.of(config.overlay),
+        hosts=frozenset(config.overlay.brokers),
+        count=lambda f: counted.append(dict(f)),
     )
     return cache, Snapshot({"t": junctions}, "1.7"), counted
 
@@ -136,7 +140,9 @@ def test_copies_keep_the_order_of_their_input():
     world.settle()
     deployment = world.deployments[0]
     junctions = {name: deployment.junctions(name) for name in ("t", "u")}
-    cache = SimpleNamespace(config=config, tree=world.tree, hosts=frozenset(config.overlay.brokers), count=len)
+    cache = SimpleNamespace(
+        config=config, tree=Tree.of(config.overlay), hosts=frozenset(config.overlay.brokers), count=len
+    )
     records = [{"value": b"{}", "headers": ce(str(i), "b3", "tu"[i % 3 % 2])} for i in range(30)]
     rows = routed(cache, Snapshot(junctions, "1.0"), records)
     ids = [int(dict(headers)["ce_id"]) for topic, _, _, headers in rows if topic == "hilcast.deliver.ann"]
