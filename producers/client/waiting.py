@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from confluent_kafka import KafkaException
 
 from producers.fence import Behind, Fence
@@ -9,6 +11,8 @@ from producers.transport import open_transport
 from producers.transport.interface import away, missing_topic
 from state.config import Config
 from state.errors import HilcastError
+
+PATIENCE_S = 5.0
 
 
 class BehindError(HilcastError):
@@ -25,15 +29,26 @@ def wait(config: Config, timeout_s: float = 60.0) -> None:
     Guarantee: what is published after this returned is judged by them all. Raises `BehindError` at the timeout.
     """
     require_topics(config)
+    deadline = time.monotonic() + timeout_s
     fence = Fence(config)
     try:
-        behind = fence.wait(timeout_s)
-    except KafkaException as error:
-        raise away(config.deployment.kafka, str(error.args[0])) from error
+        behind = _patiently(config, fence, deadline)
     finally:
         fence.close()
     if behind:
         raise BehindError(behind, timeout_s)
+
+
+def _patiently(config: Config, fence: Fence, deadline: float) -> list[Behind]:
+    """Wait; what Kafka cannot answer for a moment, because a leader has just been chosen, is asked again."""
+    again_until = max(deadline, time.monotonic() + PATIENCE_S)
+    while True:
+        try:
+            return fence.wait(max(0.0, deadline - time.monotonic()))
+        except KafkaException as error:
+            if time.monotonic() > again_until:
+                raise away(config.deployment.kafka, error.args[0].str()) from error
+            time.sleep(0.2)
 
 
 def require_topics(config: Config) -> None:

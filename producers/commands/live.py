@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import redis
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from producers.cli import config_path
@@ -33,14 +33,13 @@ def status(chosen: argparse.Namespace) -> int:
     try:
         if not transport.partitions(config.topics.progress):
             raise missing_topic(config.topics.progress)
-        batches = recent_batches(config, transport)
+        found = {
+            "deployment": config.deployment.name,
+            "figures": figures(config),
+            "queries": queries(recent_batches(config, transport), lags(config, transport)),
+        }
     finally:
         transport.close()
-    found = {
-        "deployment": config.deployment.name,
-        "figures": figures(config),
-        "queries": queries(batches, lags(config)),
-    }
     if chosen.json:
         print_json(found)
     else:
@@ -98,11 +97,9 @@ def recent_batches(config: Config, transport: Transport) -> dict[tuple[str, str]
     return found
 
 
-def lags(config: Config) -> dict[tuple[str, str], int]:
+def lags(config: Config, transport: Transport) -> dict[tuple[str, str], int]:
     """By deployment and query: how many records of its input it has not committed yet, as any lag tool shows them."""
-    settings: dict[str, Any] = {**librdkafka(config), "log_level": 0}
-    admin = AdminClient(settings)
-    consumer = Consumer({**settings, "group.id": f"{config.deployment.prefix}.status"})
+    admin = AdminClient({**librdkafka(config), "log_level": 0})
     try:
         listed = admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result()
         found = {}
@@ -110,20 +107,17 @@ def lags(config: Config) -> dict[tuple[str, str], int]:
             for query in ("control", "route"):
                 head = f"{config.deployment.prefix}.{query}."
                 if name.startswith(head):
-                    found[name.removeprefix(head), query] = _lag(admin, consumer, name)
+                    found[name.removeprefix(head), query] = _lag(admin, transport, name)
         return found
     except KafkaException as error:
-        raise away(config.deployment.kafka, str(error.args[0])) from error
-    finally:
-        consumer.close()
+        raise away(config.deployment.kafka, error.args[0].str()) from error
 
 
-def _lag(admin: AdminClient, consumer: Consumer, group: str) -> int:
+def _lag(admin: AdminClient, transport: Transport, group: str) -> int:
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_TIMEOUT_S)
     missing = 0
     for place in asked[group].result().topic_partitions:
-        _, end = consumer.get_watermark_offsets(TopicPartition(place.topic, place.partition), timeout=_TIMEOUT_S)
-        missing += max(0, end - max(0, place.offset))
+        missing += max(0, transport.span(place.topic, place.partition)[1] - max(0, place.offset))
     return missing
 
 

@@ -59,6 +59,7 @@ class Show:
         self.quote = quotes(seed)
         self.brokers = {(wish.client, wish.id): wish.broker for wish in WISHES}
         self.clients = {name: Subscriber(config, name) for name in dict.fromkeys(wish.client for wish in WISHES)}
+        self.transport = open_transport(config)
         self.published = 0
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────
@@ -149,7 +150,7 @@ class Show:
                 told = now
             if not routed and now - looked > 1.0:
                 looked = now
-                routed = lags(self.config).get((self.config.deployment.name, "route"), 1) == 0
+                routed = lags(self.config, self.transport).get((self.config.deployment.name, "route"), 1) == 0
         self.narrator.say(self.narrator.style("2", f"  {shown} deliveries"))
 
     def _line(self, delivery: Delivery) -> str:
@@ -171,9 +172,7 @@ class Show:
         """Recompute everything by flooding and compare."""
         self.narrator.title("The reckoning: every delivery recomputed by flooding, from the topics alone")
         judgement = self.narrator.during("hilcast verify", lambda: verify(self.config))
-        transport = open_transport(self.config)
-        control = count_control(self.config, transport)
-        transport.close()
+        control = count_control(self.config, self.transport)
         crossed, counted = figures(self.config).get("links", {}), 0
         if isinstance(crossed, dict):
             counted = sum(link["crossed"] for link in crossed.values())
@@ -190,6 +189,7 @@ class Show:
     def close(self) -> None:
         for client in self.clients.values():
             client.close()
+        self.transport.close()
 
 
 def summary(config: Config, judgement: Judgement, control: ControlCount, crossed: int) -> Iterable[str]:

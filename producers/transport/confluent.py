@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 _TIMEOUT_S = 10.0
 _FETCHED_MAX = 10_000
+_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+_SILENT = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 _log = logging.getLogger("hilcast.kafka")
 _log.addHandler(logging.NullHandler())
 
@@ -96,18 +98,18 @@ class ConfluentTransport:
         return int(low), int(high)
 
     def _asked(self, ask: Callable[[], T], topic: str = "") -> T:
-        """Ask (about a topic), and once more after a moment: a leader may just have been chosen."""
-        for patience_s in (0.3, 1.0, None):
+        """Ask (about a topic); what Kafka cannot answer for a moment, as while it chooses a leader, is asked again."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while True:
             try:
                 return ask()
             except KafkaException as error:
                 reason: KafkaError = error.args[0]
-                if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+                if reason.code() in _UNKNOWN:
                     raise missing_topic(topic) from error
-                if patience_s is None or reason.code() == KafkaError._TRANSPORT:
+                if reason.code() in _SILENT or time.monotonic() > deadline:
                     raise away(self._address, reason.str()) from error
-                time.sleep(patience_s)
-        raise AssertionError("the last try returns or raises")
+                time.sleep(0.2)
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────────
 

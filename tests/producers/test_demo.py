@@ -16,7 +16,7 @@ from state.errors import FilterError
 from state.filters.evaluate import matches
 from state.filters.grammar import parse as parse_filter
 from state.flooding import Judgement
-from tests.producers.test_verify import MemoryTransport, Running
+from tests.producers.test_verify import MemoryTransport, standing
 
 WORLD = parse(CONFIG.format(kafka="127.0.0.1:1", redis="redis://127.0.0.1:2/0"))
 
@@ -54,9 +54,7 @@ def test_every_wish_meets_some_quote():
 
 def test_the_reduction_is_measured_against_none():
     """With `none` the count of what was told equals the count of what would have been told without reduction."""
-    running = Running()
-    running.live(30)
-    running.rest()
+    running = standing()
     count = count_control(running.config, MemoryTransport(running.log))
     assert count.sent > 0
     assert count.sent == count.unreduced
