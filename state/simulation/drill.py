@@ -22,7 +22,7 @@ from state.broker.keys import Key, home_key
 from state.broker.protocol import Change, Expire, Forget, Message, Resync, encode
 from state.config import Config
 from state.messages import Output
-from state.simulation.invariants import Inside, check
+from state.simulation.invariants import Inside, Stream, check
 from state.simulation.ledger import Answer, Expected, Holds, Ledger, Live, Name
 from state.simulation.scenario import (
     LOSSY,
@@ -137,8 +137,8 @@ class Drill:
         self.letters: dict[tuple[str, int], str] = {}
         self.due: dict[tuple[bool, Name], int] = {}
         """Versions whose time to live has passed."""
-        self.lost: set[tuple[str, str]] = set()
-        """Streams of which a message was lost since the last rest."""
+        self.lost: dict[tuple[str, str], int] = {}
+        """Streams of which a message was lost since the last rest, and its offset."""
         self.sources = {name: workload.events(t, scenario.seed) for name, t in self.types.items()}
         self.published = 0
 
@@ -299,7 +299,8 @@ class Drill:
         record = rng.choice(candidates)
         message, target = protocol.decode(record.value or b""), (record.key or b"").decode()
         assert isinstance(message, Change | Resync)
-        self.lost.add((message.source, target) if isinstance(message, Change) else (target, message.source))
+        stream = (message.source, target) if isinstance(message, Change) else (target, message.source)
+        self.lost[stream] = record.offset
         self.world.log.lose(topic, record.offset)
         self.report.figures["lost messages"] += 1
 
@@ -415,6 +416,7 @@ class Drill:
         self.report.figures["parts checked"] += check(self.world)
         self._check_answers()
         self.ledger.rest()
+        self.due = {}
         for deployment in self.world.deployments:
             deployment.forget_versions()
         self._publish(rng, action.n, at_rest=True)
@@ -433,14 +435,31 @@ class Drill:
 
     def _recover(self, rng: random.Random) -> None:
         """Where the very last message of a stream was lost nobody can know; a new generation brings everything."""
+        if not self.lost:
+            return
         inside = Inside(self.world)
         for stream in list(inside.streams()):
-            if stream.sent != stream.received and (stream.source, stream.target) in self.lost:
-                host = self.world.host(Key.parse(stream.target).broker)
-                if host.generation == inside.contexts[host.name].generation:
-                    self._generation(host, rng)
+            if stream.sent == stream.received or (stream.source, stream.target) not in self.lost:
+                continue
+            late = self._came_later(stream, self.lost[stream.source, stream.target])
+            assert not late, f"a message was lost, later ones came, and nobody asked for it: {stream}"
+            host = self.world.host(Key.parse(stream.target).broker)
+            if host.generation == inside.contexts[host.name].generation:
+                self._generation(host, rng)
         self._settle(rng)
-        self.lost, self.due = set(), {}
+        self.lost = {}
+
+    def _came_later(self, stream: Stream, offset: int) -> bool:
+        """Whether something that the receiver does not have came after a lost message, so that it saw the gap."""
+        for record in self.world.log.topics[self.config.topics.control][offset + 1 :]:
+            if record.key != stream.target.encode():
+                continue
+            message = protocol.decode(record.value or b"")
+            if not isinstance(message, Change) or message.source != stream.source:
+                continue
+            if (message.generation, message.sequence) > stream.received:
+                return True
+        return False
 
     def _check_answers(self) -> None:
         """Every input has its receipt; what was refused for good has its dead letter, and nothing else has one."""

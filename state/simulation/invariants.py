@@ -58,7 +58,7 @@ class Inside:
 
     def _context(self, deployment: SimulatedDeployment) -> Context:
         context = Context(deployment.config, deployment.generation, deployment.batch)
-        context.__dict__["grids"] = self.world.grids(deployment.config)
+        context.__dict__["grids"] = deployment.grids
         return context
 
     def streams(self) -> Iterator[Stream]:
@@ -104,7 +104,7 @@ class Inside:
         """Whether any event can lie in a part: an attribute of few values leaves some cubes without any."""
         if key.is_wide:
             return True
-        low, high = self.world.grids(self.world.host(key.broker).config)[key.type].cube_box(key.number)
+        low, high = self.world.host(key.broker).grids[key.type].cube_box(key.number)
         return bool((low <= high).all())
 
     def check_index(self, key: Key, cube: Cube) -> None:

@@ -342,10 +342,10 @@ def _draw_round(rng: random.Random, scenario: Scenario, clients: _Clients, size:
 
 def _draw_fault(rng: random.Random, scenario: Scenario) -> Action:
     deployment, seed = rng.randrange(len(scenario.hosting)), rng.getrandbits(32)
-    kind = rng.randrange(7)
+    kind = rng.randrange(8)
     if kind == 0:
         return LoseIndex(deployment, seed)
-    if kind == 1:
+    if kind in (1, 7):
         return LoseMessage(seed)
     if kind == 2:
         return Compact()

@@ -36,6 +36,13 @@ class Probe:
     ranks: Ranks
     next_hop: Mapping[str, str | None]
     """By broker: the neighbour on the way to the subscription's broker; None: it is there."""
+    _places: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def place(self, grid: Grid) -> tuple[int, int]:
+        """The cube and the Hilbert index of the event."""
+        if grid.hash not in self._places:
+            self._places[grid.hash] = int(grid.point_cubes(self.ranks)[0]), int(grid.index(self.ranks)[0])
+        return self._places[grid.hash]
 
 
 @dataclass
@@ -101,12 +108,12 @@ class Watch:
         self, probe: Probe, part: CompiledPart, neighbour: str | None, key: Key, deployment: SimulatedDeployment
     ) -> bool:
         self.looks += 1
-        grid = self.world.grids(deployment.config)[key.type]
-        if not key.is_wide and int(grid.point_cubes(probe.ranks)[0]) != key.number:
+        cube, index = probe.place(deployment.grids[key.type])
+        if not key.is_wide and cube != key.number:
             return False
         if neighbour is None:
             return _delivers(part, probe.name[2], probe.ranks)
-        return neighbour in part.links and _holds(part, neighbour, probe.ranks, grid)
+        return neighbour in part.links and _holds(part, neighbour, probe.ranks, index)
 
     def _missed(self, probe: Probe, broker: str, why: str) -> str:
         target = probe.next_hop[broker] or "its client"
@@ -121,8 +128,8 @@ def _delivers(part: CompiledPart, id: str, ranks: Ranks) -> bool:
     return bool(Boxes(boxes.lows[mine], boxes.highs[mine]).contains(ranks)[0])
 
 
-def _holds(part: CompiledPart, neighbour: str, ranks: Ranks, grid: Grid) -> bool:
+def _holds(part: CompiledPart, neighbour: str, ranks: Ranks, index: int) -> bool:
     geometry = unpack(part.links[neighbour])
     if isinstance(geometry, Ranges):
-        return bool(geometry.contains(grid.index(ranks))[0])
+        return bool(geometry.contains(np.array([index]))[0])
     return bool(geometry.contains(ranks)[0])

@@ -125,6 +125,7 @@ class SimulatedDeployment:
     def __init__(self, world: World, config: Config) -> None:
         self.world = world
         self.config = config
+        self.grids = world.grids(config)
         self.generation = 0
         self.batch = 0
         self.states: dict[str, bytes] = {}
@@ -166,9 +167,9 @@ class SimulatedDeployment:
 
         With `rng` the first attempt may die half way.
         """
-        if config is not None:
+        if config is not None and config.fingerprint() != self.config.fingerprint():
             self.config = replace(config, deployment=replace(config.deployment, name=self.name, hosts=self.hosts))
-            self._filters = {}
+            self._filters, self.grids = {}, self.world.grids(config)
         if rng is not None and rng.random() < 0.3:
             self._install(meanwhile, lambda outputs: outputs[: rng.randint(0, len(outputs))])
         self._install(meanwhile, lambda outputs: outputs)
@@ -203,7 +204,7 @@ class SimulatedDeployment:
 
     def _context(self, batch: int) -> Context:
         context = Context(self.config, self.generation, batch)
-        context.__dict__["grids"] = self.world.grids(self.config)
+        context.__dict__["grids"] = self.grids
         return context
 
     def restart(self) -> None:
@@ -356,9 +357,8 @@ class SimulatedDeployment:
         return self._junctions[broker, type_name]
 
     def _join(self, type_name: str, parts: list[CompiledPart]) -> Junction:
-        grid = self.world.grids(self.config)[type_name]
         filters = self._filters.setdefault(type_name, {})
-        return Junction.join(self.config.types[type_name], grid, parts, filters)
+        return Junction.join(self.config.types[type_name], self.grids[type_name], parts, filters)
 
     def _parts(self, broker: str, type_name: str) -> list[Key]:
         return [key for key in index_keys(self.config, (broker,)) if key.type == type_name]
