@@ -150,8 +150,10 @@ class Covering:
 
     def _take_out(self, id: str, touched: dict[str, Boxes | None]) -> dict[str, None]:
         """Remove an entry; return the ids that it had been covering."""
-        if id in self._coverer:
-            self._covers[self._coverer.pop(id)].pop(id, None)
+        if id not in self._numbers:
+            coverer = self._coverer.pop(id, None)
+            if coverer is not None:  # else its coverer was taken out in this same step
+                self._covers[coverer].pop(id, None)
             del self._entries[id]
             return {}
         touched.setdefault(id, self._entries[id])
