@@ -263,7 +263,7 @@ def a_replay_of_the_inbox_is_not_new():
     world.send(SUBSCRIPTIONS, "b1/t/gone", None)
     world.settle()
     deployment = world.deployments[0]
-    deployment.positions = dict.fromkeys(deployment.positions, 0)
+    deployment.committed = {}
     deployment.begin()
     inbox = world.log.topics[SUBSCRIPTIONS][:]
     del world.log.topics[SUBSCRIPTIONS][1:]  # the first record comes alone, as in a batch cut short
