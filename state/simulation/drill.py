@@ -64,6 +64,11 @@ class Failure(AssertionError):
         self.number = number
         self.why = why
 
+    @property
+    def kind(self) -> str:
+        """What went wrong, without the particulars: the same for a shorter scenario with the same fault."""
+        return self.why.partition(":")[0]
+
 
 @dataclass
 class Report:
@@ -442,7 +447,7 @@ class Drill:
             if stream.sent == stream.received or (stream.source, stream.target) not in self.lost:
                 continue
             late = self._came_later(stream, self.lost[stream.source, stream.target])
-            assert not late, f"a message was lost, later ones came, and nobody asked for it: {stream}"
+            assert not late, f"gap: a message was lost, later ones came, and nobody asked for it: {stream}"
             host = self.world.host(Key.parse(stream.target).broker)
             if host.generation == inside.contexts[host.name].generation:
                 self._generation(host, rng)
@@ -471,7 +476,7 @@ class Drill:
             answer = self.answers[place]
             if said["kind"] == "expired" and answer.kinds == {"accepted", "replaced"}:
                 continue  # tells of its end, and answers nothing
-            shown = f"{place} was answered {said}, not {answer}"
+            shown = f"answered wrongly: {place} with {said}, not {answer}"
             kinds = answer.kinds | ({"withdrawn", "accepted", "expired"} if place in self.overtaken else set())
             assert said["kind"] in kinds, shown
             assert said["code"] == answer.code, shown
@@ -484,7 +489,7 @@ class Drill:
             headers = dict(record.headers)
             place = ((headers["hilcast_topic"] or b"").decode(), int(headers["hilcast_offset"] or b""))
             letters[place] = (headers["hilcast_code"] or b"").decode()
-        assert letters == self.letters, f"dead letters {letters}, not {self.letters}"
+        assert letters == self.letters, f"dead letters: {letters}, not {self.letters}"
         self.report.figures["inputs answered"] += len(answered)
 
     def _forget(self, rng: random.Random) -> None:

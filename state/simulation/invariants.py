@@ -79,10 +79,10 @@ class Inside:
             if (home_key.broker, home_key.type) == (key.broker, key.type):
                 said |= home._everything(key.part)
         local = {slot[2:]: entry for slot, entry in said.items() if slot.startswith("s/")}
-        assert cube.state.local == local, f"{key}: {_differing(cube.state.local, local)}"
+        assert cube.state.local == local, f"not what home says: {key}: {_differing(cube.state.local, local)}"
         advertised = {f"{key.broker}/{slot[2:]}": entry for slot, entry in said.items() if slot.startswith("a/")}
         held = cube.state.advertised.get("", {})
-        assert held == advertised, f"{key}: {_differing(held, advertised)}"
+        assert held == advertised, f"not what home says: {key}: {_differing(held, advertised)}"
 
     def check_links(self, key: Key, cube: Cube) -> None:
         """Each neighbour holds exactly what was forwarded to it, and every reduction is sound."""
@@ -93,12 +93,12 @@ class Inside:
             there = self.cubes[key.at(neighbour)].state
             forwarded = {id: pack(geometry) for id, geometry in reduction.forwarded().items()}
             held = {id: entry.geometry for id, entry in there.received.get(key.broker, {}).items()}
-            assert held == forwarded, f"{key} -> {neighbour}: {_differing(held, forwarded)}"
+            assert held == forwarded, f"not what was forwarded: {key} -> {neighbour}: {_differing(held, forwarded)}"
             said: dict[str, Advertised] = {}
             for interface, advertised in cube.state.advertised.items():
                 said |= advertised if interface != neighbour else {}
             known = there.advertised.get(key.broker, {})
-            assert known == said, f"{key} -> {neighbour}: {_differing(known, said)}"
+            assert known == said, f"not what was forwarded: {key} -> {neighbour}: {_differing(known, said)}"
 
     def _has_points(self, key: Key) -> bool:
         """Whether any event can lie in a part: an attribute of few values leaves some cubes without any."""
@@ -110,7 +110,7 @@ class Inside:
     def check_index(self, key: Key, cube: Cube) -> None:
         """What routing uses is the state, compiled."""
         index = self.world.host(key.broker).index[key]
-        assert _comparable(index) == _comparable(cube.compiled()), f"{key}: the index is not the state"
+        assert _comparable(index) == _comparable(cube.compiled()), f"the index is not the state: {key}"
 
 
 def _comparable(part: CompiledPart) -> tuple[list[str], Mapping[str, Packed], list[tuple[str, str]], bytes]:

@@ -178,21 +178,25 @@ class Scenario:
 
 # ── drawing one ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-REDUCTIONS: tuple[tuple[str, str], ...] = (
-    ("none", ""),
-    ("covering", ""),
-    ("mics", ""),
-    ("mics", "cap = 2"),
-    ("mics", 'mode = "indexed"'),
-    ("mics", 'merging = "imperfect"\ngap_cells = 3'),
-    ("mics", 'merging = "imperfect"\nbudget = 0.3'),
-    ("negative-space", ""),
-    ("negative-space", 'mode = "approximate"\nk = 2'),
-    ("negative-space", 'mode = "approximate"\nk = 3\ndynamic = true\nrebuild = 0.3'),
-    ("hybrid", ""),
-    ("hybrid", "budget = 4\ntrials_max = 3"),
-    ("probabilistic", "error = 0.3"),
-)
+REDUCTIONS: dict[str, tuple[str, ...]] = {
+    "none": ("",),
+    "covering": ("",),
+    "mics": (
+        "",
+        "cap = 2",
+        'mode = "indexed"',
+        'merging = "imperfect"\ngap_cells = 3',
+        'merging = "imperfect"\nbudget = 0.3',
+    ),
+    "negative-space": (
+        "",
+        'mode = "approximate"\nk = 2',
+        'mode = "approximate"\nk = 3\ndynamic = true\nrebuild = 0.3',
+    ),
+    "hybrid": ("", "budget = 4\ntrials_max = 3"),
+    "probabilistic": ("error = 0.3",),
+}
+"""The reductions of the configuration, each with parameters to choose from."""
 LOSSY = frozenset({"probabilistic"})
 """Reductions that may lose deliveries, within a bound of their own."""
 
@@ -233,6 +237,13 @@ class Size:
     """Control events of clients a round."""
     events: int = 16
     """Publications compared at each rest."""
+
+    @classmethod
+    def of(cls, seed: int, brokers: int | None = None) -> Size:
+        """The size of a seed: mostly small overlays, where more happens in the same time; up to 100 brokers."""
+        rng = random.Random(f"size {seed}")
+        most = rng.choice((4, 6, 8, 8, 12, 25, 50, 100))
+        return cls(brokers=brokers or rng.randint(2, most))
 
 
 def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noqa: B008 frozen
@@ -295,8 +306,10 @@ def _draw_type(rng: random.Random, kind: str, brokers: int) -> _Type:
         cubes //= 2
     least = -(-(cubes.bit_length() - 1) // max(1, len(index)))
     bits = rng.choice((None, max(least, 2), max(least, 3), max(least, 5))) if index else None
-    reduction, parameters = rng.choice(REDUCTIONS)
-    return _Type(kind, reduction, parameters, rng.random() < 0.3, cubes, index, bits)
+    reduction = rng.choice(
+        ("none", "covering", "covering", "mics", "mics", "negative-space", "hybrid", "probabilistic")
+    )
+    return _Type(kind, reduction, rng.choice(REDUCTIONS[reduction]), rng.random() < 0.3, cubes, index, bits)
 
 
 def _text(overlay: Overlay, settings: str, types: list[_Type]) -> str:

@@ -117,7 +117,7 @@ class Watch:
 
     def _missed(self, probe: Probe, broker: str, why: str) -> str:
         target = probe.next_hop[broker] or "its client"
-        return f"{probe.name} may miss {dict(probe.event)} at {broker} on the way to {target}: {why}"
+        return f"a gap: {probe.name} may miss {dict(probe.event)} at {broker} on the way to {target}: {why}"
 
 
 def _delivers(part: CompiledPart, id: str, ranks: Ranks) -> bool:
