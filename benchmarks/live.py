@@ -23,13 +23,16 @@ from pathlib import Path
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks.pipeline import CLIENTS, SYMBOLS, configuration, identity_batches, subscriptions
+from benchmarks.pipeline import CLIENTS, SYMBOLS, configuration, identity_batches, rows_written, subscriptions
 from infra.local import jars
 from infra.local.services import LocalServices
 from producers.fence import Fence
-from state.config import Config
+from state.config import Config, parse
 from streaming import route
 from streaming.settings import session, sink_options
+
+WARM_S = 5
+SETTLE_S = 10.0
 
 
 def start_job(path: Path) -> subprocess.Popen[bytes]:
@@ -87,18 +90,23 @@ def publish_at(config: Config, rate: int, seconds: int, label: str) -> int:
 def timestamps(config: Config, topics: list[str], label: str) -> dict[str, int]:
     """The first log-append time of each labelled event in these topics."""
     consumer = Consumer({"bootstrap.servers": config.deployment.kafka, "group.id": "live"})
+    known = consumer.list_topics(timeout=10.0).topics
+    places = [TopicPartition(topic, number) for topic in topics for number in known[topic].partitions]
+    left = {}
+    for place in places:
+        place.offset, end = consumer.get_watermark_offsets(place, timeout=10.0)
+        if place.offset < end:
+            left[place.topic, place.partition] = end
+    consumer.assign([place for place in places if (place.topic, place.partition) in left])
     seen: dict[str, int] = {}
-    for topic in topics:
-        for number in consumer.list_topics(topic, timeout=10.0).topics[topic].partitions:
-            low, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10.0)
-            consumer.assign([TopicPartition(topic, number, low)])
-            position = low
-            while position < end:
-                for message in consumer.consume(5000, timeout=1.0):
-                    position = message.offset() + 1
-                    id = dict(message.headers() or []).get("ce_id", b"").decode()
-                    if id.startswith(label):
-                        seen[id] = min(seen.get(id, 2**62), message.timestamp()[1])
+    while left:
+        for message in consumer.consume(5000, timeout=1.0):
+            place = (message.topic(), message.partition())
+            if message.offset() + 1 >= left.get(place, 2**62):
+                del left[place]
+            id = dict(message.headers() or []).get("ce_id", b"").decode()
+            if id.startswith(label):
+                seen[id] = min(seen.get(id, 2**62), message.timestamp()[1])
     consumer.close()
     return seen
 
@@ -108,11 +116,14 @@ def latency(config: Config, topics: list[str], label: str) -> tuple[int, float, 
     sent = timestamps(config, [config.topics.publications], label)
     got = timestamps(config, topics, label)
     delays = np.array([got[id] - sent[id] for id in got])
+    assert len(delays), f"none of the {len(sent)} events sent as {label} was delivered"
     return len(delays), float(np.percentile(delays, 50)), float(np.percentile(delays, 99))
 
 
-def identity(config: Config, path: Path, folder: Path, topics: list[str], rows: float, options: object) -> None:
-    """The same at the same rate through the identity pipeline, in this process."""
+def identity(
+    config: Config, path: Path, folder: Path, topics: list[str], rows: float, options: argparse.Namespace
+) -> None:
+    """The same at the same rate through the identity pipeline, in this process, with the job's settings."""
     spark = session(config, str(path))
     query = (
         route.records(spark, config, "latest")
@@ -123,10 +134,13 @@ def identity(config: Config, path: Path, folder: Path, topics: list[str], rows: 
         .option("asyncProgressTrackingEnabled", "true")
         .start()
     )
-    time.sleep(5.0)
-    publish_at(config, options.rate, 5, "warm-identity-")  # type: ignore[attr-defined]
-    publish_at(config, options.rate, options.seconds, "identity-")  # type: ignore[attr-defined]
-    time.sleep(5.0)
+    while not query.recentProgress:  # it plans its first batch from where the topic ends by then
+        assert query.isActive, query.exception()
+        publish_at(config, options.rate, 1, "first-identity-")
+    publish_at(config, options.rate, WARM_S, "warm-identity-")
+    publish_at(config, options.rate, options.seconds, "identity-")
+    time.sleep(SETTLE_S)
+    assert query.isActive, query.exception()
     query.stop()
     spark.stop()
 
@@ -148,8 +162,9 @@ def main() -> None:
 
 def measure(services: LocalServices, folder: Path, options: argparse.Namespace) -> None:
     """One job, then the identity."""
-    config, path = configuration(services, folder, 5, options.reduction)
+    _, path = configuration(services, folder, 5, options.reduction)
     path.write_text(path.read_text().replace("max_offsets_per_trigger = 100000\n", "").replace("local[2]", "local[4]"))
+    config = parse(path.read_text())
     job = start_job(path)
     try:
         subscribe(config, 10**6, 1, 2.0)
@@ -159,17 +174,23 @@ def measure(services: LocalServices, folder: Path, options: argparse.Namespace) 
             print(f"one subscription in force everywhere after {in_force(config, 120.0):.1f} s")
         subscribe(config, 0, options.subscriptions, 2.0)
         print(f"{options.subscriptions} subscriptions in force after {in_force(config, 900.0):.1f} s")
-        publish_at(config, options.rate, 5, "warm-router-")
+        links = [config.topics.link(a, b) for pair in config.overlay.links for a, b in (pair, pair[::-1])]
+        delivery = [config.topics.deliver(f"c{i}") for i in range(CLIENTS)]
+        topics = [*links, *delivery]
+        publish_at(config, options.rate, WARM_S, "warm-router-")
+        time.sleep(SETTLE_S)
+        before = rows_written(config, topics)
         total = publish_at(config, options.rate, options.seconds, "router-")
-        time.sleep(10.0)
+        time.sleep(SETTLE_S)
     finally:
         job.terminate()
         job.wait(60.0)
-    topics = [config.topics.deliver(f"c{i}") for i in range(CLIENTS)]
-    routed = latency(config, topics, "router-")
-    identity(config, path, folder, topics, 2.0, options)
+    rows = (rows_written(config, topics) - before) / total
+    routed = latency(config, delivery, "router-")
+    identity(config, path, folder, topics, rows, options)
     plain = latency(config, topics, "identity-")
-    print(f"{options.rate} events/s, {total} events: p50 and p99 from publication to delivery, ms")
+    print(f"{options.rate} events/s, {total} events, {rows:.2f} rows out per event")
+    print("p50 and p99 from publication to the first copy, ms")
     for label, (count, p50, p99) in (("identity", plain), ("router", routed)):
         print(f"{label:<10}{count:>8} delivered {p50:>8.0f} {p99:>8.0f}")
     print(f"router / identity: p50 {routed[1] / plain[1]:.2f}, p99 {routed[2] / plain[2]:.2f}")
