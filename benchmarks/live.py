@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -23,8 +21,15 @@ from pathlib import Path
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks.pipeline import CLIENTS, SYMBOLS, configuration, identity_batches, rows_written, subscriptions
-from infra.local import jars
+from benchmarks.pipeline import (
+    CLIENTS,
+    SYMBOLS,
+    configuration,
+    identity_batches,
+    on_services,
+    rows_written,
+    subscriptions,
+)
 from infra.local.services import LocalServices
 from producers.fence import Fence
 from state.config import Config, parse
@@ -152,12 +157,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--reduction", default="covering")
-    options = parser.parse_args()
-    os.environ["HILCAST_SPARK_JARS"] = jars.spark_jars()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with LocalServices.on_free_ports(folder / "services") as services:
-            measure(services, folder, options)
+    on_services(measure, parser.parse_args())
 
 
 def measure(services: LocalServices, folder: Path, options: argparse.Namespace) -> None:

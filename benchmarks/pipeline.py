@@ -15,7 +15,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -177,12 +177,18 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=600_000)
     parser.add_argument("--per-event", type=float, default=2.0, help="matching subscriptions per event, about")
     parser.add_argument("--reduction", default="covering")
-    options = parser.parse_args()
+    on_services(race, parser.parse_args())
+
+
+def on_services(
+    measure: Callable[[LocalServices, Path, argparse.Namespace], None], options: argparse.Namespace
+) -> None:
+    """Measure on a Kafka and a Redis of our own, in a folder that is gone afterwards."""
     os.environ["HILCAST_SPARK_JARS"] = jars.spark_jars()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with LocalServices.on_free_ports(folder / "services") as services:
-            race(services, folder, options)
+            measure(services, folder, options)
 
 
 def race(services: LocalServices, folder: Path, options: argparse.Namespace) -> None:

@@ -28,6 +28,7 @@ from state.simulation.world import Event as Publication
 from state.simulation.world import World
 from streaming.topics import TopicKeeper
 from tests import oracle
+from tests.producers import worlds
 
 CONFIG = """
 [overlay]
@@ -377,18 +378,6 @@ def test_unknown_names_are_refused():
 # ── the command, on real Kafka and Redis ────────────────────────────────────────────────────────────────────────
 
 REAL = """
-[deployment]
-prefix = "{prefix}"
-kafka = "{kafka}"
-redis = "{redis}"
-[overlay]
-brokers = ["b1", "b2", "b3"]
-links = [["b1", "b2"], ["b2", "b3"]]
-[types.quote]
-cubes = 2
-[types.quote.attributes]
-price = {{ kind = "float", min = 0, max = 1000 }}
-symbol = {{ kind = "text" }}
 [types.reading]
 advertisements = true
 cubes = 1
@@ -401,11 +390,15 @@ type = "quote"
 """
 
 
+def real(services, prefix):
+    return worlds.text(services, prefix) + REAL.format(prefix=prefix)
+
+
 @pytest.fixture(scope="module")
 def prepared(services):
     """A settled overlay: its registry in Kafka, its index and words in Redis, as the job would have left them."""
     prefix = f"t{uuid.uuid4().hex[:12]}"
-    config = parse(REAL.format(prefix=prefix, kafka=services.kafka, redis=services.redis))
+    config = parse(real(services, prefix))
     TopicKeeper(config).ensure_needed()
     world = World(config)
     for broker, id, text in (("b3", "s", "price < 100"), ("b3", "small", "price < 50 AND symbol = 'IBM'")):
@@ -439,7 +432,7 @@ def _words(deployment, key):
 def here(prepared, services, tmp_path, monkeypatch):
     """A folder with the configuration of the prepared overlay."""
     prefix = prepared.deployment.prefix
-    (tmp_path / "hilcast.toml").write_text(REAL.format(prefix=prefix, kafka=services.kafka, redis=services.redis))
+    (tmp_path / "hilcast.toml").write_text(real(services, prefix))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HILCAST_CONFIG", raising=False)
     return prepared
@@ -537,7 +530,7 @@ def test_usage_of_explain(arguments, capsys):
 def test_without_redis_the_filter_is_still_explained(here, services, capsys):
     """When Redis is away the predicates are told all the same, and the hops are not known."""
     away = f"redis://127.0.0.1:{free_port()}/0"
-    text = REAL.format(prefix=here.deployment.prefix, kafka=services.kafka, redis=away)
+    text = real(services, here.deployment.prefix).replace(services.redis, away)
     Path("hilcast.toml").write_text(text)
     found = answered(capsys, '{"price": 20}', "b3/quote/s", "-b", "b1")
     assert (found["matches"], found["reaches"]) == (True, None)
@@ -550,7 +543,7 @@ def test_without_redis_the_filter_is_still_explained(here, services, capsys):
 
 def test_the_newest_come_first(services, unique):
     """Records are read from the newest back, in windows of any size, each once, none left out."""
-    config = parse(REAL.format(prefix=unique, kafka=services.kafka, redis=services.redis))
+    config = parse(real(services, unique))
     TopicKeeper(config).ensure_needed()
     transport = open_transport(config)
     for i in range(25):

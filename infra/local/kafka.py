@@ -103,12 +103,8 @@ class LocalKafka:
         program.append(f"-Dlog4j2.configurationFile={logging}")
         if not formatted(self._kept):
             self._format([*program, *classes])
-        self.process.launch([*program, *classes, "kafka.Kafka", str(self._properties)], self.address, self._folder)
-        try:
-            self._await()
-        except BaseException:
-            self.stop()
-            raise
+        command = [*program, *classes, "kafka.Kafka", str(self._properties)]
+        self.process.bring_up(command, self.address, self._folder, self._await, _STOP_S)
         return True
 
     def stop(self) -> bool:

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -95,6 +95,17 @@ class Process:
         except FileNotFoundError:
             return "(no log)"
         return "\n".join("  " + line for line in text.splitlines()[-lines:])
+
+    def bring_up(
+        self, command: Sequence[str], address: str, folder: Path, answered: Callable[[], None], patience_s: float
+    ) -> None:
+        """Launch it and wait until `answered` returns; if that fails nothing is left running."""
+        self.launch(command, address, folder)
+        try:
+            answered()
+        except BaseException:
+            self.stop(patience_s)
+            raise
 
     def launch(self, command: Sequence[str], address: str, folder: Path) -> Running:
         """Start the command in a session of its own, which Ctrl-C in a terminal does not reach; record it."""

@@ -126,12 +126,7 @@ class LocalRedis:
         settings = self._folder / "redis.conf"
         settings.touch(mode=0o600)
         settings.write_text(self._settings(), encoding="utf-8")
-        self.process.launch([str(server), str(settings)], str(self.address), self._folder)
-        try:
-            self._await()
-        except BaseException:
-            self.stop()
-            raise
+        self.process.bring_up([str(server), str(settings)], str(self.address), self._folder, self._await, _STOP_S)
         return True
 
     def stop(self) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
-from producers.client.registrar import TIMEOUT_S, Receipt, Registrar, Request
-from producers.transport import Name, Transport, open_transport
+from producers.client.registering import Filter, Registering
+from producers.client.registrar import TIMEOUT_S, Receipt, Request
+from producers.transport import Name, Transport
 from state.config import Config
 
 
-class Advertiser:
+class Advertiser(Registering):
     """Advertises for one publisher, which is the `ce_source` of its events.
 
     with Advertiser(config, "exchange") as advertiser:
@@ -17,16 +16,14 @@ class Advertiser:
     """
 
     def __init__(self, config: Config, publisher: str, *, transport: Transport | Name = "confluent") -> None:
+        super().__init__(config, config.topics.advertisements, transport)
         self.publisher = publisher
-        self._owned = isinstance(transport, str)
-        self._transport = open_transport(config, transport) if isinstance(transport, str) else transport
-        self._registrar = Registrar(config, self._transport, config.topics.advertisements)
 
     def advertise(
         self,
         broker: str,
         type: str,
-        filter: str | dict[str, object] | list[object],
+        filter: Filter,
         *,
         id: str | None = None,
         version: int | None = None,
@@ -42,7 +39,7 @@ class Advertiser:
         self,
         broker: str,
         type: str,
-        filter: str | dict[str, object] | list[object],
+        filter: Filter,
         *,
         id: str | None = None,
         version: int | None = None,
@@ -53,22 +50,3 @@ class Advertiser:
         if ttl_ms is not None:
             value["ttl_ms"] = ttl_ms
         return self._registrar.send(broker, type, id, value, version)
-
-    def withdraw(
-        self, broker: str, type: str, id: str, *, version: int | None = None, timeout_s: float = TIMEOUT_S
-    ) -> Receipt:
-        """Withdraw an advertisement and wait for the receipt."""
-        return self._registrar.send(broker, type, id, None, version).receipt(timeout_s)
-
-    def close(self) -> None:
-        self._registrar.close()
-        if self._owned:
-            self._transport.close()
-
-    def __enter__(self) -> Advertiser:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

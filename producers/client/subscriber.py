@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import Literal
 
 from producers.client.delivery import Delivery, Memory, read_delivery
-from producers.client.registrar import TIMEOUT_S, Receipt, Registrar, Request
-from producers.transport import Name, Transport, open_transport
+from producers.client.registering import Filter, Registering
+from producers.client.registrar import TIMEOUT_S, Receipt, Request
+from producers.transport import Name, Transport
 from producers.transport.interface import Partition, Reader
 from state.config import Config
 from state.messages import Record
@@ -24,7 +24,7 @@ LOOK_S = 1.0
 """How often a delivery topic that does not exist yet is looked for."""
 
 
-class Subscriber:
+class Subscriber(Registering):
     """One client: its subscriptions and its deliveries.
 
     Iterating waits for deliveries for ever, from `start` on: the beginning of what Kafka holds, its end, or what
@@ -50,15 +50,13 @@ class Subscriber:
         unite_s: float = 0.0,
         transport: Transport | Name = "confluent",
     ) -> None:
+        super().__init__(config, config.topics.subscriptions, transport)
         self.client = client
         self.group = f"{config.deployment.prefix}.client.{client}"
         self._topics = [config.topics.deliver(client), *sinks]
         self._start = start
         self._memory = Memory(memory)
         self._unite_s = unite_s
-        self._owned = isinstance(transport, str)
-        self._transport = open_transport(config, transport) if isinstance(transport, str) else transport
-        self._registrar = Registrar(config, self._transport, config.topics.subscriptions)
         self._reader: Reader | None = None
         self._reading: set[str] = set()
         self._looked = float("-inf")
@@ -77,7 +75,7 @@ class Subscriber:
         self,
         broker: str,
         type: str,
-        filter: str | dict[str, object] | list[object],
+        filter: Filter,
         *,
         id: str | None = None,
         version: int | None = None,
@@ -94,7 +92,7 @@ class Subscriber:
         broker: str,
         type: str,
         id: str,
-        filter: str | dict[str, object] | list[object],
+        filter: Filter,
         *,
         version: int | None = None,
         ttl_ms: int | None = None,
@@ -102,14 +100,15 @@ class Subscriber:
         timeout_s: float = TIMEOUT_S,
     ) -> Receipt:
         """Replace the filter of a subscription, without a gap for what matches both, and wait for the receipt."""
-        request = self.request(broker, type, filter, id=id, version=version, ttl_ms=ttl_ms, sink=sink)
-        return request.receipt(timeout_s)
+        return self.subscribe(
+            broker, type, filter, id=id, version=version, ttl_ms=ttl_ms, sink=sink, timeout_s=timeout_s
+        )
 
     def request(
         self,
         broker: str,
         type: str,
-        filter: str | dict[str, object] | list[object],
+        filter: Filter,
         *,
         id: str | None = None,
         version: int | None = None,
@@ -126,12 +125,6 @@ class Subscriber:
                 self._topics.append(sink)
                 self._looked = float("-inf")
         return self._registrar.send(broker, type, id, value, version)
-
-    def withdraw(
-        self, broker: str, type: str, id: str, *, version: int | None = None, timeout_s: float = TIMEOUT_S
-    ) -> Receipt:
-        """Withdraw a subscription and wait for the receipt."""
-        return self._registrar.send(broker, type, id, None, version).receipt(timeout_s)
 
     # ── deliveries ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -241,16 +234,6 @@ class Subscriber:
         return bool(held) or any(self._positions.get(partition, 0) < end for partition, end in ends.items())
 
     def close(self) -> None:
-        self._registrar.close()
         if self._reader is not None:
             self._reader.close()
-        if self._owned:
-            self._transport.close()
-
-    def __enter__(self) -> Subscriber:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().close()
