@@ -7,7 +7,7 @@ with alternatives has several boxes). It answers for points, and for boxes, whic
                   ──match_groups───> bool (n, groups)         which clients, which links
                   ──match_any──────> bool (n,)                does anybody care
 
-Exact means exact for the boxes. What a box cannot say (LIKE, text beyond its first eight bytes, trees that
+Exact means exact for the boxes. What a box cannot say (LIKE, text beyond its first seven bytes, trees that
 were kept whole) the caller evaluates on the pairs that come out.
 """
 

@@ -8,8 +8,9 @@ Implements [STREE03] §3: binarization by sweep (§3.1) and compression (§3.2).
 
 Differs: §3.1 stops at N_A <= M, §3 at single objects; here a node of at most M boxes is a leaf, which is the
 penultimate node of §3.2 after its first compression. Sides are shares of the domain, the bounding box of all finite
-corners: attributes have units of their own, and a volume of int64 sides overflows. Half-infinite boxes
-are clipped to the domain for centres and volumes only; the tree stores them as they are.
+corners: attributes have units of their own, and a volume of int64 sides overflows. Half-infinite boxes are clipped
+to the domain for centres and volumes only, those that begin with the lowest value (`price < 5`) as well as those of
+the absent (`price IS NULL`); the tree stores them as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from state.kernels import njit
 from state.matchers.interface import Ints
 from state.matchers.tree import Nodes, TreeMatcher, interleaved, no_nodes
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes, Ranks
+from state.space.boxes import PRESENT_MAX, PRESENT_MIN, Boxes, Ranks
 
 Shares = NDArray[np.float64]
 
@@ -62,12 +63,13 @@ def shares_of_domain(boxes: Boxes) -> tuple[Shares, Shares]:
     lows, ends = np.zeros(boxes.lows.shape), np.ones(boxes.lows.shape)
     for j in range(boxes.d):
         low, high = boxes.lows[:, j], boxes.highs[:, j]
-        finite = np.concatenate([low[low > ABSENT], high[high < PRESENT_MAX]])
+        corners = np.concatenate([low, high])
+        finite = corners[(corners > PRESENT_MIN) & (corners < PRESENT_MAX)]
         if len(finite):
             least, most = float(finite.min()), float(finite.max())
             side = most - least + 1.0
-            lows[:, j] = np.where(low > ABSENT, (low - least) / side, 0.0)
-            ends[:, j] = np.where(high < PRESENT_MAX, (high - least + 1.0) / side, 1.0)
+            lows[:, j] = np.clip((low - least) / side, 0.0, 1.0)
+            ends[:, j] = np.clip((high - least + 1.0) / side, 0.0, 1.0)
     return lows, ends
 
 
