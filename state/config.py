@@ -26,7 +26,7 @@ from state.errors import ConfigError
 from state.overlay import Overlay
 from state.secrets import ClientSettings, redacted
 from state.space.boxes import ABSENT, PRESENT_MAX
-from state.space.event_type import Attribute, EventType, Kind
+from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType, Kind
 from state.space.ranks import rank, unrank
 from state.tables import Table, boolean, choice, fraction, integer, list_of, named, shown, text
 from state.tables import table as a_table
@@ -473,7 +473,7 @@ def _check_grid(table: Table, event_type: EventType, attributes: Iterable[str]) 
             table.fault("index", f"{name!r} is no attribute of this type")
     if event_type.bits is None or not known:
         return
-    dimensions = len(event_type.index) or min(INDEX_MAX, len(known))
+    dimensions = len(event_type.index) or min(DIMENSIONS_DEFAULT, len(known))
     bits = dimensions * event_type.bits
     if bits > INDEX_BITS_MAX:
         reason = f"{dimensions} dimensions of {event_type.bits} bits are {bits}, more than {INDEX_BITS_MAX}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from state.config import Config, Overlay, Settings, Topics, load, parse, redacted
 from state.errors import ConfigError
 from state.overlay import faults
+from state.space.event_type import Attribute, EventType
+from state.space.grid import Grid
 
 ROOT = Path(__file__).parents[1]
 
@@ -342,9 +344,10 @@ def test_faults_of_attributes(attribute: str, faults: list[str]) -> None:
             ["bits: 4 dimensions of 16 bits are 64, more than 63; take fewer bits, or fewer attributes into index"],
         ),
         (
-            "bits = 11",
+            'index = ["a", "b", "c", "d", "e", "f"]\nbits = 11',
             ["bits: 6 dimensions of 11 bits are 66, more than 63; take fewer bits, or fewer attributes into index"],
         ),
+        ("bits = 1", ["cubes: 16 cubes are more than the 2^3 cells of the grid"]),
         ('index = ["a"]\nbits = 64', ["bits: must be an integer from 1 to 16, not 64"]),
         ('index = ["a"]\nbits = 3\ncubes = 16', ["cubes: 16 cubes are more than the 2^3 cells of the grid"]),
     ],
@@ -354,6 +357,28 @@ def test_faults_of_types(lines: str, faults: list[str]) -> None:
     attributes = "\n".join(f'{name} = {{ kind = "int" }}' for name in "abcdefg")
     found = _faults(f"{OVERLAY}[types.t]\n{lines}\n[types.t.attributes]\n{attributes}")
     assert found == [f"types.t.{fault}" for fault in faults]
+
+
+@pytest.mark.parametrize("named", [0, 1, 3, 6])
+@pytest.mark.parametrize("attributes", [1, 2, 5, 8])
+def test_what_is_accepted_has_a_grid(attributes: int, named: int) -> None:
+    """A type passes exactly if its grid can be made: bits and cubes are judged by the dimensions that it will have."""
+    names = [f"a{i}" for i in range(attributes)]
+    fields = tuple(Attribute(name, "int", min=0, max=1000) for name in names)
+    table = "\n".join(f'{name} = {{ kind = "int", min = 0, max = 1000 }}' for name in names)
+    for bits, cubes in product((None, 1, 2, 5, 11, 16), (1, 16, 1024)):
+        lines = f"cubes = {cubes}\nindex = {names[:named]}\n" + (f"bits = {bits}\n" if bits else "")
+        event_type = EventType("t", fields, cubes=cubes, index=tuple(names[:named]), bits=bits)
+        made, passed = True, True
+        try:
+            Grid.of(event_type)
+        except ConfigError:
+            made = False
+        try:
+            parse(f"{OVERLAY}[types.t]\n{lines}[types.t.attributes]\n{table}")
+        except ConfigError:
+            passed = False
+        assert passed == made, lines
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,9 @@ from typing import Literal
 
 Kind = Literal["int", "float", "boolean", "category", "timestamp", "text"]
 
+DIMENSIONS_DEFAULT = 3
+"""Of the Hilbert grid of a type that names none: as in [MICS09] tables 2 and 3. Each one more multiplies the ranges."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attribute:

@@ -37,7 +37,7 @@ from state.errors import ConfigError, HilcastError
 from state.kernels import njit
 from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Boxes, Ranks
 from state.space.cells import CELL_BITS_MAX, quantile_starts, uniform_starts
-from state.space.event_type import Attribute, EventType
+from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType
 from state.space.hilbert import (
     DIMENSIONS_MAX,
     INDEX_BITS_MAX,
@@ -51,8 +51,6 @@ from state.space.ranges import RANGES_MAX, Ranges, boxes_ranges, expected_total
 
 DESCRIPTION_FORMAT = 1
 CUBES_MAX = 2**16
-DIMENSIONS_DEFAULT = 3
-"""Where the type names no dimensions: as in [MICS09] tables 2 and 3. Each one more multiplies the ranges."""
 _BITS_DEFAULT_MAX = 10
 _HALF_BOX_RANGES = 2**11
 
