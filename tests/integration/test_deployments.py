@@ -1,13 +1,14 @@
-"""Two deployments on one Kafka make one overlay, and outlive the absence of Redis and of Kafka."""
+"""Two deployments on one Kafka make one overlay; jobs outlive the absence of Redis and of Kafka."""
 
 from __future__ import annotations
 
 import time
 
 import pytest
+import redis
 
 from infra.local.services import LocalServices
-from tests.integration.harness import RunningJob
+from tests.integration.harness import RunningJob, Wire
 from tests.integration.test_overlay import Drill
 
 HOSTS = {"east": ["b1", "b2", "b7"], "west": ["b3", "b4", "b5", "b6"]}
@@ -48,7 +49,7 @@ class Both(Drill):
 
 @pytest.mark.services
 def test_two_deployments_make_one_overlay_that_outlives_its_services(tmp_path, unique):
-    """Nothing is missing or wrong across two deployments while Redis restarts empty and Kafka is away for 30 s."""
+    """Nothing is missing or wrong across two deployments; Redis restarts from an old dump, Kafka is away for 30 s."""
     with LocalServices.on_free_ports(tmp_path / "services") as services:
         drill = Both(services, tmp_path, unique, seed=5)
         try:
@@ -59,10 +60,15 @@ def test_two_deployments_make_one_overlay_that_outlives_its_services(tmp_path, u
             drill.publish(200)
             drill.compare_clients()
 
+            held = redis.Redis.from_url(services.redis)
+            held.save()
+            drill.change(40)
+            drill.jobs[0].wait(240.0)
             services._redis.stop()
             drill.publish(60)
             time.sleep(3.0)
             services._redis.start()
+            assert held.dbsize() > 0, "it came back with the index of before the changes"
             drill.compare_clients()
 
             services._kafka.stop()
@@ -75,3 +81,57 @@ def test_two_deployments_make_one_overlay_that_outlives_its_services(tmp_path, u
         finally:
             for job in drill.jobs:
                 job.end()
+
+
+STALE = """
+[deployment]
+prefix = "{prefix}"
+kafka = "{kafka}"
+redis = "{redis}"
+checkpoint = "checkpoint"
+stale = "route"
+[overlay]
+brokers = ["b1", "b2"]
+links = [["b1", "b2"]]
+[types.t]
+cubes = 1
+[types.t.attributes]
+x = {{ kind = "int" }}
+"""
+
+
+@pytest.mark.services
+def test_who_prefers_it_is_served_by_the_last_known_index(tmp_path, unique):
+    """With stale = "route" events are delivered while Redis is away, and marked; afterwards they are as ever."""
+    with LocalServices.on_free_ports(tmp_path / "services") as services:
+        path = tmp_path / "hilcast.toml"
+        path.write_text(STALE.format(prefix=unique, kafka=services.kafka, redis=services.redis))
+        job = RunningJob(path)
+        wire = Wire(services.kafka, unique)
+        sent = []
+
+        def marks(enough):
+            """Publish one event after another, to one partition, until the marks of the deliveries are `enough`."""
+
+            def asked(records):
+                wire.publish("b1", "t", str(len(sent)), {"x": len(sent)}, key="k")
+                wire.flush()
+                sent.append(None)
+                return enough([r.header("hilcast_stale") for r in records])
+
+            return wire.until("deliver.ann", asked)
+
+        try:
+            job.start()
+            wire.subscribe("b2", "t", "s", "ann", "x >= 0")
+            job.wait()
+            assert {r.header("hilcast_stale") for r in marks(lambda found: len(found) > 5)} == {None}
+            services._redis.stop()
+            marks(lambda found: "true" in found)
+            services._redis.start()
+            marks(lambda found: found and found[-1] is None)
+            wire.routed(len(sent))
+            ids = [int(r.header("ce_id")) for r in wire.read("deliver.ann")]
+            assert sorted(set(ids)) == list(range(len(sent)))
+        finally:
+            job.end()
