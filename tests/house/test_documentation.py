@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import json
 import re
@@ -44,3 +45,27 @@ def test_links_lead_somewhere(page):
     """Every relative link of a page names a file that is there."""
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def defined(path: Path) -> set[str]:
+    """The functions, classes and methods of a module, methods as Class.method."""
+    top = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    inner = {f"{c.name}.{m.name}" for c in top for m in c.body if isinstance(c, ast.ClassDef) and hasattr(m, "name")}
+    return {n.name for n in top} | inner
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_are_where_links_say(page):
+    """A link from a name in code to a module leads to a module that defines this name."""
+    for name, target in re.findall(r"\[`([\w.]+)`\]\(([^)]+\.py)\)", page.read_text()):
+        assert name in defined(page.parent / target), f"{page.name}: {name} is not in {target}"
+
+
+@pytest.mark.parametrize("key", ["MICS09", "NEG08", "RSPC06", "STREE03", "BADV06"])
+def test_every_module_that_cites_a_paper_is_listed(key):
+    """Where the docstring of a module of `state` names a paper, references.md lists the module under that paper."""
+    section = (ROOT / "docs" / "references.md").read_text().split(f"## {key}\n")[1].split("\n## ")[0]
+    modules = [path for path in (ROOT / "state").rglob("*.py") if path.name != "__init__.py"]
+    citing = [path for path in modules if f"[{key}]" in (ast.get_docstring(ast.parse(path.read_text())) or "")]
+    assert citing
+    assert not [str(path) for path in citing if f"/{path.relative_to(ROOT)})" not in section]
