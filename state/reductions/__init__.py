@@ -13,19 +13,16 @@ from __future__ import annotations
 from typing import Any
 
 from state.errors import HilcastError
-from state.reductions import mics
 from state.reductions.covering import Covering
 from state.reductions.hybrid import Hybrid
 from state.reductions.interface import Geometry, Reduction
-from state.reductions.mics import Mics
+from state.reductions.mics import RANGE_CAP, Mics
 from state.reductions.mics_high_dimensions import IndexedMics
 from state.reductions.negative_space import NegativeSpace
 from state.reductions.none import Unreduced
 from state.reductions.probabilistic import Probabilistic
 from state.space.event_type import EventType
 from state.space.grid import Grid
-
-RANGE_CAP = 256
 
 _CLASSES: dict[str, Any] = {
     "none": Unreduced,
@@ -63,9 +60,9 @@ def restore(event_type: EventType, domain: Geometry, blob: bytes) -> Reduction:
 
 def check_parameters(event_type: EventType) -> list[str]:
     """Faults in the type's `parameters`, in words; none is good."""
-    if event_type.reduction == "mics":
-        return mics.check_parameters(event_type.parameters)
-    faults: list[str] = _class(event_type).check_parameters(event_type.parameters)
+    # Of both modes of mics the indexed one knows more: the names of the exact phases.
+    judge = IndexedMics if event_type.reduction == "mics" else _class(event_type)
+    faults: list[str] = judge.check_parameters(event_type.parameters)
     return faults
 
 

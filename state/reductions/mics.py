@@ -61,6 +61,8 @@ FORMAT = 1
 """First byte of `encode()`."""
 EDIT_COST = 100
 """What one edited range costs, in units of one live range of a rebuild (25 us against about 0.25 us)."""
+RANGE_CAP = 256
+"""Ranges that a subscription becomes at most, where the parameters say nothing."""
 SMALL = 1000
 """Live ranges below which a rebuild is not cheaper than for so many."""
 REBUILDS_BEFORE_EDITS = 4
@@ -88,11 +90,11 @@ class Parameters:
     | name | values | means |
     |---|---|---|
     | `merging` | "perfect", "imperfect" | whether ranges are joined across gaps |
-    | `gap_cells` | 1 ... | imperfect: join across gaps of up to so many cells |
+    | `gap_cells` | 1 ... 2^63 - 1 | imperfect: join across gaps of up to so many cells |
     | `budget` | above 0 | imperfect: join while the extra cells are at most this share of the covered ones |
-    | `cap` | 1 ... | ranges per subscription at most: the mapping joins its smallest gaps |
+    | `cap` | 1 ... | ranges per subscription at most (256): the mapping joins its smallest gaps |
     | `mode` | "projected", "indexed" | attributes outside the grid are dropped, or checked exactly (§5) |
-    | `exact` | a name | indexed: the exact phase; "pairwise" is built in |
+    | `exact` | "pairwise", "negative-space" | indexed: the exact phase |
     """
 
     merging: str = "perfect"
@@ -120,13 +122,17 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
+def _is_gap(value: Any) -> bool:
+    return _is_count(value) and value < 2**63
+
+
 def _is_share(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
 
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "merging": (lambda value: value in ("perfect", "imperfect"), "'perfect' or 'imperfect'"),
-    "gap_cells": (_is_count, "a whole number from 1"),
+    "gap_cells": (_is_gap, "a whole number from 1 to 2^63 - 1"),
     "budget": (_is_share, "a number above 0"),
     "cap": (_is_count, "a whole number from 1"),
     "mode": (lambda value: value in ("projected", "indexed"), "'projected' or 'indexed'"),
@@ -153,6 +159,8 @@ def check_parameters(parameters: Mapping[str, object]) -> list[str]:
         faults.append("merging = 'imperfect' needs one of 'gap_cells' and 'budget'")
     if parameters.get("merging", "perfect") == "perfect" and given:
         faults.append(f"{given[0]!r} needs merging = 'imperfect'")
+    if parameters.get("mode") == "indexed" and parameters.get("merging") == "imperfect":
+        faults.append("merging = 'imperfect' needs mode = 'projected': indexed entries are forwarded whole")
     return faults
 
 
@@ -463,20 +471,24 @@ class Mics:
             if size:
                 self._counts[_outcome(count, size)] += 1
 
+    def _excess_max(self, budget: float) -> int:
+        """How many extra cells a budget allows; a generous one, as many as there are."""
+        return int(min(budget * self._covered, 2.0**63))
+
     def _is_tuning_due(self, changed: bool) -> bool:
         """Whether the budget is exceeded, or the table changed and its gap was chosen for another size."""
         budget = self.parameters.budget
         if budget is None:
             return False
         drifted = not self._tuned_at / 2 <= self._covered <= 2 * self._tuned_at
-        return self.excess > int(budget * self._covered) or (changed and drifted)
+        return self.excess > self._excess_max(budget) or (changed and drifted)
 
     def _tune(self) -> None:
         """Choose the budget's gap anew, and bring the table to it."""
         assert self.parameters.budget is not None
         starts, ends, _ = self._live.columns()
         union = closed(starts, ends)
-        self._gap = widest_gap_within(union, int(self.parameters.budget * self._covered))
+        self._gap = widest_gap_within(union, self._excess_max(self.parameters.budget))
         self._tuned_at = self._covered
         self._set(self._live, closed(union.starts, union.ends, self._gap), self._covered)
 
@@ -541,7 +553,7 @@ class Mics:
         assert self._held == cells_of(table)
         assert len(table) == 0 or (self.domain[0] <= table.starts[0] and table.ends[-1] <= self.domain[1])
         if self.parameters.budget is not None:
-            assert self.excess <= int(self.parameters.budget * self._covered)
+            assert self.excess <= self._excess_max(self.parameters.budget)
         elif self.parameters.gap_cells is None:
             assert self.excess == 0
         for ranges in self.entries().values():

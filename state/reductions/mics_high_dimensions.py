@@ -29,7 +29,7 @@ from state.kernels import njit
 from state.reductions.interface import Decision, Delta, Geometry, Ranges
 from state.reductions.interval_table import Integers, closed, pack_numbers, unpack_numbers
 from state.reductions.live_ranges import LiveRanges
-from state.reductions.mics import Mics, Parameters
+from state.reductions.mics import RANGE_CAP, Mics, Parameters
 from state.reductions.mics import check_parameters as check_mics_parameters
 from state.reductions.negative_tree import NegativeTree
 from state.reductions.packing import pack_entries, unpack_entries_and
@@ -274,6 +274,8 @@ class IndexedMics:
 
     Implements [MICS09] §5, subscription management in subscription indexing. Removal is exact as in `Covering`:
     withheld entries that share a cell with a withdrawn active one are decided anew, in the same step.
+    Differs: entries that merge are named by `evaluate` and not joined by `update`: an entry goes out whole under its
+    own id, and what two of them became would have to be taken apart when one is withdrawn.
     Guarantee: exact, if the exact phase is never wrong about "covered".
     Cost: O(candidates) a decision, not O(entries).
     """
@@ -296,8 +298,9 @@ class IndexedMics:
         self._numbers: dict[str, int] = {}
         self._ids: dict[int, str] = {}
         self._next = 0
-        self._active = SubscriptionIndex(grid, self.parameters.cap)
-        self._passive = SubscriptionIndex(grid, self.parameters.cap)
+        # A wide entry has thousands of ranges; few and wider ones leave hardly more candidates.
+        self._cap = self.parameters.cap or RANGE_CAP
+        self._active, self._passive = SubscriptionIndex(grid, self._cap), SubscriptionIndex(grid, self._cap)
         self._is_active: dict[str, bool] = {}
         self._counts = dict.fromkeys(_COUNTS, 0)
 
@@ -434,7 +437,7 @@ class IndexedMics:
     def compiled(self) -> CompiledIndex:
         """What is forwarded, ready to match batches of publications without false positives."""
         active = [boxes for id, boxes in self._entries.items() if self._is_active[id]]
-        return CompiledIndex(self._active.grid, active, self.parameters.cap)
+        return CompiledIndex(self._active.grid, active, self._cap)
 
     def stats(self) -> dict[str, int | float]:
         forwarded = self._forwarded_count()

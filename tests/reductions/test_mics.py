@@ -244,6 +244,18 @@ def test_the_whole_domain() -> None:
         assert remove(back, "all").removed == tuple(ids((0, 2**63 - 1)))
 
 
+@pytest.mark.parametrize("budget", [1, 16, 1e6, 1.7e308])
+def test_a_generous_budget_joins_everything(budget) -> None:
+    """A budget of more cells than there are is no error: with it, and with the widest gap, all becomes one range."""
+    far = Ranges.of([(0, 2**61), (2**62, 2**62)])
+    for wide in ({"budget": budget}, {"gap_cells": 2**63 - 1}):
+        mics = Mics((0, 2**63 - 1), {"merging": "imperfect", **wide})
+        add(mics, "far", far)
+        mics.check()
+        assert list(mics.forwarded()) == ids((0, 2**62))
+        assert Mics.decode(mics.encode(), (0, 2**63 - 1), mics.given).table() == mics.table()
+
+
 def test_a_large_batch_is_many_small_ones() -> None:
     """Thousands of entries at once lead to the table and the entries of one by one."""
     random = np.random.default_rng(7)
@@ -286,6 +298,8 @@ def test_the_two_ways_are_taken() -> None:
         ({"merging": "imperfect", "gap_cells": 1, "budget": 1.0}, "merging = 'imperfect' needs one of"),
         ({"gap_cells": 3}, "'gap_cells' needs merging = 'imperfect'"),
         ({"merging": "imperfect", "gap_cells": True}, "parameter 'gap_cells' is True"),
+        ({"merging": "imperfect", "gap_cells": 2**63}, "parameter 'gap_cells' is 9223372036854775808"),
+        ({"merging": "imperfect", "gap_cells": 1, "mode": "indexed"}, "merging = 'imperfect' needs mode = 'projected'"),
         ({"merging": "imperfect", "budget": float("nan")}, "parameter 'budget' is nan"),
         ({"cap": 0}, "parameter 'cap' is 0"),
         ({"mode": "both"}, "parameter 'mode' is 'both'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import HilcastError
+from state.reductions import check_parameters
 from state.reductions.interface import Reduction
 from state.reductions.mics import Mics
 from state.reductions.mics_high_dimensions import (
@@ -218,6 +220,26 @@ def test_an_unknown_exact_phase_is_refused() -> None:
     assert "parameter 'exact' is 'guess'" in IndexedMics.check_parameters({"exact": "guess"})[0]
     with pytest.raises(HilcastError, match=r"^bad-config: no exact phase 'guess'"):
         IndexedMics(CUBE, {"exact": "guess"}, grid=GRID)
+
+
+@pytest.mark.parametrize("mode", ["projected", "indexed"])
+def test_a_type_with_an_unknown_exact_phase_is_refused(mode) -> None:
+    """The check that reads a configuration knows the phases too, before any reduction is made."""
+    faults = check_parameters(replace(TYPE, reduction="mics", parameters={"mode": mode, "exact": "guess"}))
+    assert faults == ["parameter 'exact' is 'guess', not one of 'pairwise', 'negative-space'"]
+    assert not check_parameters(replace(TYPE, reduction="mics", parameters={"mode": mode, "exact": "negative-space"}))
+
+
+def test_a_wide_entry_is_indexed_by_few_ranges() -> None:
+    """Also where no cap is set an entry has at most 256 ranges, as in the projected mode; a cap of one's own holds."""
+    fine = EventType("f", tuple(Attribute(n, "int", min=0, max=255) for n in "xyz"), bits=8, cubes=1)
+    wide = Boxes.of([([3, 5, 7], [201, 230, 190])])
+    assert len(Grid.of(fine).ranges(wide)) > 1000
+    for parameters, cap in (({"mode": "indexed"}, 256), ({"mode": "indexed", "cap": 300}, 300)):
+        indexed = IndexedMics(Boxes.of([([0] * 3, [255] * 3)]), parameters, grid=Grid.of(fine))
+        indexed.update({"wide": wide})
+        assert indexed.stats()["ranges"] == len(indexed.compiled()) == len(Grid.of(fine).ranges(wide, cap)) <= cap
+        assert indexed.decide(Boxes.of([([3, 5, 7], [3, 5, 7])])).by == ("wide",)
 
 
 def test_greedy_dimensions_lower_the_candidates() -> None:
