@@ -356,8 +356,8 @@ class GroupCovering:
 
 
 def _sides(boxes: Boxes) -> NDArray[np.float64]:
-    # In floats before subtracting: a side may be wider than int64.
-    return boxes.highs.astype(np.float64) - boxes.lows.astype(np.float64) + 1.0
+    # Unsigned subtraction wraps to the true width: a side may be wider than int64, and narrower than a float's steps.
+    return (boxes.highs.view(np.uint64) - boxes.lows.view(np.uint64)).astype(np.float64) + 1.0
 
 
 def number_faults(

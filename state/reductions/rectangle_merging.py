@@ -56,8 +56,10 @@ class _Rectangles:
 
 
 def _volumes(lows: Ranks, highs: Ranks) -> NDArray[np.float64]:
-    """Cells of each box, as floats: sides of 2^64 in many dimensions fit, and rounding only moves a choice."""
-    return (highs.astype(np.float64) - lows.astype(np.float64) + 1.0).clip(min=0.0).prod(axis=1)
+    """Cells of each box, 0 if it is upside down, as floats: sides of 2^64 in many dimensions fit."""
+    # Unsigned subtraction wraps to the true width; floats subtracted would lose it, ranks being up to 2^63.
+    sides = (highs.view(np.uint64) - lows.view(np.uint64)).astype(np.float64) + 1.0
+    return np.where(highs >= lows, sides, 0.0).prod(axis=1)  # type: ignore[no-any-return]
 
 
 def added_space(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -66,6 +68,14 @@ def added_space(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> tuple[NDA
     common = _volumes(np.maximum(lows, low), np.minimum(highs, high))
     both = _volumes(lows, highs) + _volumes(low[None, :], high[None, :]) - common
     return bounding - both, both
+
+
+def makes_rectangles(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> NDArray[np.bool_]:
+    """For each rectangle: whether it and one more box, that does not lie in it, are a rectangle, in integers."""
+    inside = ((lows >= low) & (highs <= high)).all(axis=1)
+    alike = ((lows != low) | (highs != high)).sum(axis=1) <= 1
+    start, end = np.maximum(lows, low), np.minimum(highs, high)
+    return inside | (alike & ((start <= end) | (start - 1 == end)).all(axis=1))
 
 
 class RectangleMerging:
@@ -172,8 +182,13 @@ class RectangleMerging:
         n = self._rectangles.n
         if n == 0:
             return None
-        extra, both = added_space(self._rectangles.lows[:n], self._rectangles.highs[:n], low, high)
-        extra = np.where(extra <= self.budget * both, extra, np.inf)
+        lows, highs = self._rectangles.lows[:n], self._rectangles.highs[:n]
+        extra, both = added_space(lows, highs, low, high)
+        # Volumes are rounded; that must not let a merge pass for perfect.
+        if self.budget:
+            extra = np.where(extra <= self.budget * both, extra, np.inf)
+        else:
+            extra = np.where(makes_rectangles(lows, highs, low, high), 0.0, np.inf)
         best = int(np.argmin(extra))
         return best if np.isfinite(extra[best]) else None
 

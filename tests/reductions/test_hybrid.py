@@ -50,6 +50,17 @@ def test_the_same_in_any_process() -> None:
     assert_same_in_any_process("tests.reductions.test_hybrid")
 
 
+def test_the_larger_comes_first_among_high_ranks() -> None:
+    """Of one step's entries the larger is judged first, also where sides are narrower than a float's steps there."""
+    offset = 2**62
+    hybrid = Hybrid(Boxes.of([([offset] * 2, [offset + 99] * 2)]))
+    hybrid.update(
+        {"a": Boxes.of([([offset + 2] * 2, [offset + 3] * 2)]), "b": Boxes.of([([offset] * 2, [offset + 9] * 2)])}
+    )
+    assert list(hybrid.forwarded()) == ["b"]
+    assert hybrid.stats()["retired"] == 0
+
+
 # --- subtraction --------------------------------------------------------------------------------------------
 
 sides = st.tuples(st.integers(0, 4), st.integers(0, 4)).map(sorted)

@@ -102,6 +102,22 @@ def test_wrong_parameters_are_refused(parameters) -> None:
         RectangleMerging(CUBE, parameters)
 
 
+@given(boxes_of_one, boxes_of_one, st.sampled_from([2**63 - 5, 2**53, -(2**63)]), st.sampled_from([1, 2**30]))
+@settings(deadline=None)
+def test_perfect_merging_is_exact_for_any_ranks(one, other, offset, scale) -> None:
+    """With a budget of 0 two boxes become one iff nothing is added, also where floats round ranks or volumes."""
+    extra = len(SPACE.points(one.joined(other).bounding())) - len(SPACE.points(one) | SPACE.points(other))
+    # Five cells of 2^30 would leave int64 at the upper offset.
+    offset = min(offset, 2**63 - 5 * scale)
+    moved = {
+        id: Boxes(box.lows * scale + offset, box.highs * scale + (offset + scale - 1))
+        for id, box in (("a", one), ("b", other))
+    }
+    merging = RectangleMerging(Boxes.everything(2), {"budget": 0})
+    merging.update(moved)
+    assert (len(merging.forwarded()) == 1) == (extra == 0)
+
+
 def test_wide_boxes_do_not_overflow() -> None:
     """Boxes over every rank of many dimensions have a volume."""
     merging = RectangleMerging(Boxes.everything(7), {"budget": 0.1})
