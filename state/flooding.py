@@ -332,7 +332,6 @@ class _World:
             for stand in claim.stands:
                 if stand.owner is not None:
                     self.targets.setdefault((stand.owner, stand.destination), len(self.targets))
-        self.known_targets = len(self.targets)
         self._split: dict[str, tuple[tuple[int, ...], bool]] = {}
         self.events_list = list(self.names)
         for delivery in deliveries:

@@ -91,9 +91,6 @@ class Envelopes:
             pairs = [self.identities.get(row, pair) for row, pair in zip(rows.tolist(), pairs, strict=True)]
         return pairs
 
-    def publisher(self, row: int) -> str:
-        return self.identity(np.array([row]))[0][0].decode("utf-8", "replace")
-
 
 def read(table: pa.RecordBatch, config: Config) -> Envelopes:
     """Read one Arrow batch; whatever is wrong with a row is noted in `bad`, never raised."""

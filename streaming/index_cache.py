@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import redis
@@ -52,7 +52,6 @@ class IndexCache:
         self.keys = index_keys(boot.config, boot.hosts)
         self.redis = RedisIndex(boot.config)
         self.grids = {name: Grid.of(event_type) for name, event_type in boot.config.types.items()}
-        self._filters: dict[str, dict[str, Callable[[Mapping[str, object]], bool]]] = {t: {} for t in boot.config.types}
         self._parts: dict[Key, tuple[str, CompiledPart]] = {}
         self._junctions: dict[tuple[str, str], Junction] = {}
         self._snapshot: Snapshot | None = None
@@ -109,8 +108,9 @@ class IndexCache:
         gc.unfreeze()
         for broker, type_name in sorted(touched):
             parts = [self._parts[key][1] for key in self.keys if (key.broker, key.type) == (broker, type_name)]
+            before = self._junctions.get((broker, type_name))
             self._junctions[broker, type_name] = Junction.join(
-                self.config.types[type_name], self.grids[type_name], parts, self._filters[type_name]
+                self.config.types[type_name], self.grids[type_name], parts, before
             )
         self._snapshot = None
         # the worker collects garbage after every task: keep the index out of its sight

@@ -178,16 +178,14 @@ class Slice:
     ) -> NDArray[np.bool_]:
         """Events that an advertisement of their publisher at their entry broker holds; the others are refused."""
         ok = np.ones(len(rows), bool)
-        for i in np.flatnonzero(batch.valid).tolist():
-            row = int(rows[i])
-            if self.envelopes.origin[row] is not None:
+        for (broker, origin), members in self._entered(rows, batch.valid).items():
+            if origin is not None:
                 continue  # it was checked where it entered
-            publisher = self.envelopes.publisher(row)
-            checks = junctions[self.envelopes.broker[row] or ""].advertisements.get(publisher, [])
-            if not any(check(batch.event(i)) for check in checks):
-                ok[i] = False
-                reason = f"no advertisement of {publisher!r} at {self.envelopes.broker[row]} holds for this event"
-                self.envelopes.bad[row] = ("not-advertised", reason)
+            publishers = [source.decode("utf-8", "replace") for source, _ in self.envelopes.identity(rows[members])]
+            ok[members] = junctions[broker].conforming(batch, members, publishers)
+            for i in np.flatnonzero(~ok[members]).tolist():
+                reason = f"no advertisement of {publishers[i]!r} at {broker} holds for this event"
+                self.envelopes.bad[int(rows[members[i]])] = ("not-advertised", reason)
         return ok
 
     def _fitting(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -45,11 +45,11 @@ class Promises:
     def __len__(self) -> int:
         return len(self._publisher)
 
-    def add(self, id: str, publisher: str, filter: Filter) -> None:
-        """Add an advertisement; one under the same id is replaced."""
+    def add(self, id: str, publisher: str, filter: Filter, compiled: Compiled | None = None) -> None:
+        """Add an advertisement (`compiled` if that is done already); one under the same id is replaced."""
         self.remove(id)
         self._publisher[id] = publisher
-        self._of.setdefault(publisher, {})[id] = filter, compile(filter, self.event_type)
+        self._of.setdefault(publisher, {})[id] = filter, compiled or compile(filter, self.event_type)
 
     def remove(self, id: str) -> bool:
         """Remove an advertisement; tell whether it was there."""

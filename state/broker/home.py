@@ -55,8 +55,6 @@ class Fact(msgspec.Struct, kw_only=True):
     live: bool
     ended: str | None = None
     """`withdrawn` or `expired`, once it is not live."""
-    dormant: str | None = None
-    """Why the present configuration cannot use it: code and reason."""
     wide: bool | None = None
     """The kind of key that has its geometry; it stays the same for as long as this is replaced on one grid."""
     grid: str | None = None
@@ -138,14 +136,13 @@ class Home:
         """Take a fact of the registry as it is; a filter the configuration no longer allows lies dormant."""
         # other deployments are told part by part: a filter that changed its kind of key would be gone for a moment
         kind = fact.wide if fact.grid == self.grid.hash else None
-        fact.parts, fact.wide, fact.dormant = [], None, None
+        fact.parts, fact.wide = [], None
         self.state.facts[slot] = fact
         if not fact.live:
             return
         try:
             placement = self._place(slot, msgspec.json.decode(fact.filter or "null"), kind)
         except HilcastError as error:
-            fact.dormant = f"{error.code}: {error.reason}"
             self._answer("refused", slot, fact, (fact.topic, fact.partition, fact.offset), error)
             return
         self._put(slot, fact, placement)
@@ -227,7 +224,7 @@ class Home:
     def _end(self, slot: str, fact: Fact, how: str) -> None:
         for part in fact.parts:
             self._drop(part, slot)
-        fact.live, fact.ended, fact.parts, fact.wide, fact.dormant = False, how, [], None, None
+        fact.live, fact.ended, fact.parts, fact.wide = False, how, [], None
         self._register(slot, fact)
 
     def _refuse(

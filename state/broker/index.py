@@ -12,7 +12,7 @@ Boxes of a cube are clipped to it and a point lies in exactly one cube, so joini
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,13 +20,17 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from state.advertisements.conformance import Promises
 from state.broker.protocol import BOXES, LocalEntry, Packed, pack, unpack
+from state.filters.evaluate import Compiled
 from state.filters.evaluate import compile as compile_filter
 from state.filters.grammar import parse
+from state.filters.tree import Filter
 from state.matchers.bitmap import BitmapMatcher
 from state.reductions.interface import Geometry, Ranges
 from state.reductions.interval_table import CompiledTable, closed
 from state.space.boxes import Boxes
+from state.space.decode import RankBatch
 from state.space.event_type import EventType
 from state.space.grid import Grid
 
@@ -111,20 +115,6 @@ def _join(geometry: list[Geometry], d: int) -> Geometry:
     return join_boxes([g for g in geometry if isinstance(g, Boxes)], d)
 
 
-@dataclass(frozen=True)
-class _Filters:
-    """Filters compiled once each."""
-
-    event_type: EventType
-    compiled: dict[str, Callable[[Mapping[str, object]], bool]]
-
-    def get(self, text: str) -> Callable[[Mapping[str, object]], bool]:
-        if text not in self.compiled:
-            # printing may have lengthened an admitted filter beyond the limits of admission
-            self.compiled[text] = compile_filter(parse(text, self.event_type, limits=False), self.event_type)
-        return self.compiled[text]
-
-
 @dataclass
 class Junction:
     """One broker and type, ready to route: who here is interested, and which links want it."""
@@ -140,7 +130,10 @@ class Junction:
     matcher: BitmapMatcher | None = None
     link_boxes: dict[str, BitmapMatcher] = field(default_factory=dict)
     link_ranges: dict[str, CompiledTable] = field(default_factory=dict)
-    advertisements: dict[str, list[Callable[[Mapping[str, object]], bool]]] = field(default_factory=dict)
+    promises: Promises = field(init=False)
+    """The advertisements that entered here."""
+    _filters: dict[str, tuple[Filter, Compiled]] = field(default_factory=dict)
+    """By text: every filter that is checked here, read and compiled once."""
     _distinct: tuple[list[tuple[str, str]], NDArray[np.int64]] | None = None
 
     @classmethod
@@ -149,21 +142,21 @@ class Junction:
         event_type: EventType,
         grid: Grid,
         parts: list[CompiledPart],
-        compiled: dict[str, Callable[[Mapping[str, object]], bool]] | None = None,
+        before: Junction | None = None,
     ) -> Junction:
-        """Join the parts of one broker and type; `compiled` keeps filters of this type from one join to the next.
+        """Join the parts of one broker and type; filters that the junction `before` had read are taken over.
 
-        Cost: O(boxes log boxes), and a parse for each filter that was not seen before.
+        Cost: O(boxes log boxes), and a parse for each filter that is new.
         """
         self = cls(event_type, grid)
-        filters = _Filters(event_type, {} if compiled is None else compiled)
+        known = {} if before is None else before._filters
         boxes, owners, doubtful, base = [], [], [], 0
         for part in parts:
             self.ids += part.ids
             self.clients += part.clients
             self.destinations += part.destinations
             for owner, text in part.residuals.items():
-                self.residuals[base + owner] = filters.get(text)
+                self.residuals[base + owner] = self._read(text, known)[1]
             doubtful += [base + owner for owner in part.doubtful]
             part_boxes = unpack(part.boxes)
             assert isinstance(part_boxes, Boxes)
@@ -175,9 +168,34 @@ class Junction:
         if len(joined):
             self.matcher = BitmapMatcher(joined, np.concatenate(owners))
         self._join_links(parts)
-        for publisher, text in sorted({ad for part in parts for ad in part.advertisements}):
-            self.advertisements.setdefault(publisher, []).append(filters.get(text))
+        for i, (publisher, text) in enumerate(sorted({ad for part in parts for ad in part.advertisements})):
+            self.promises.add(str(i), publisher, *self._read(text, known))
         return self
+
+    def __post_init__(self) -> None:
+        self.promises = Promises(self.event_type)
+
+    def _read(self, text: str, known: Mapping[str, tuple[Filter, Compiled]]) -> tuple[Filter, Compiled]:
+        if text not in self._filters:
+            if text in known:
+                self._filters[text] = known[text]
+            else:
+                # printing may have lengthened an admitted filter beyond the limits of admission
+                filter = parse(text, self.event_type, limits=False)
+                self._filters[text] = filter, compile_filter(filter, self.event_type)
+        return self._filters[text]
+
+    def conforming(self, batch: RankBatch, rows: NDArray[np.int64], publishers: Sequence[str]) -> NDArray[np.bool_]:
+        """Tell for some rows of a batch, each of a publisher, whether an advertisement that entered here holds."""
+
+        def text(attribute: str, some: NDArray[np.int64]) -> list[object]:
+            return [batch.event(row).get(attribute) for row in rows[some].tolist()]
+
+        held = self.promises.conforms_batch(publishers, batch.ranks[rows], text)
+        if batch.highs is not None:
+            for i in np.flatnonzero((batch.highs[rows] != batch.ranks[rows]).any(axis=1)).tolist():
+                held[i] = self.promises.conforms(publishers[i], batch.event(int(rows[i])))
+        return held
 
     def _join_links(self, parts: list[CompiledPart]) -> None:
         for neighbour in sorted({n for part in parts for n in part.links}):

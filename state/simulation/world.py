@@ -46,7 +46,6 @@ PRODUCERS = 2
 VERSIONS_KEPT = 4
 """Versions of a part that a route task may still hold while another part is newer."""
 
-Holds = Callable[[Mapping[str, object]], bool]
 Rows = NDArray[np.int64]
 
 
@@ -139,7 +138,8 @@ class SimulatedDeployment:
         """Versions of each part that a route task may hold, newest last."""
         self._seeded_to = 0
         self._junctions: dict[tuple[str, str], Junction] = {}
-        self._filters: dict[str, dict[str, Holds]] = {}
+        self._joined: dict[tuple[str, str], Junction] = {}
+        """The last junction of each broker and type, whose filters the next one takes over."""
         self.begin()
 
     @property
@@ -169,7 +169,7 @@ class SimulatedDeployment:
         """
         if config is not None and config.fingerprint() != self.config.fingerprint():
             self.config = replace(config, deployment=replace(config.deployment, name=self.name, hosts=self.hosts))
-            self._filters, self.grids = {}, self.world.grids(config)
+            self._joined, self.grids = {}, self.world.grids(config)
         if rng is not None and rng.random() < 0.3:
             self._install(meanwhile, lambda outputs: outputs[: rng.randint(0, len(outputs))])
         self._install(meanwhile, lambda outputs: outputs)
@@ -209,7 +209,7 @@ class SimulatedDeployment:
 
     def restart(self) -> None:
         """Stop and start again on the same checkpoint: only what is in memory is gone."""
-        self._junctions, self._filters = {}, {}
+        self._junctions, self._joined = {}, {}
 
     # ── the control query ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -345,20 +345,20 @@ class SimulatedDeployment:
         """The hosted brokers, ready to route; with `rng` each part is one of its last versions."""
         if rng is None:
             return {broker: self._junction(broker, type_name) for broker in self.hosts}
-        return {
-            broker: self._join(type_name, [rng.choice(self.versions[key]) for key in self._parts(broker, type_name)])
-            for broker in self.hosts
-        }
+        chosen = {b: [rng.choice(self.versions[key]) for key in self._parts(b, type_name)] for b in self.hosts}
+        return {broker: self._join(broker, type_name, parts) for broker, parts in chosen.items()}
 
     def _junction(self, broker: str, type_name: str) -> Junction:
         if (broker, type_name) not in self._junctions:
             parts = [self.index[key] for key in self._parts(broker, type_name)]
-            self._junctions[broker, type_name] = self._join(type_name, parts)
+            self._junctions[broker, type_name] = self._join(broker, type_name, parts)
         return self._junctions[broker, type_name]
 
-    def _join(self, type_name: str, parts: list[CompiledPart]) -> Junction:
-        filters = self._filters.setdefault(type_name, {})
-        return Junction.join(self.config.types[type_name], self.grids[type_name], parts, filters)
+    def _join(self, broker: str, type_name: str, parts: list[CompiledPart]) -> Junction:
+        before = self._joined.get((broker, type_name))
+        joined = Junction.join(self.config.types[type_name], self.grids[type_name], parts, before)
+        self._joined[broker, type_name] = joined
+        return joined
 
     def _parts(self, broker: str, type_name: str) -> list[Key]:
         return [key for key in index_keys(self.config, (broker,)) if key.type == type_name]
@@ -405,8 +405,7 @@ class SimulatedDeployment:
     def _conforms(self, event: Event, row: int, batch: RankBatch, junctions: Mapping[str, Junction]) -> bool:
         if not self.config.types[event.type].advertisements:
             return True
-        checks = junctions[event.broker].advertisements.get(event.source, [])
-        return any(check(batch.event(row)) for check in checks)
+        return bool(junctions[event.broker].conforming(batch, np.array([row]), [event.source])[0])
 
 
 class World:

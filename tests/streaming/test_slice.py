@@ -15,6 +15,7 @@ from state.simulation.world import World
 from streaming.envelope import HEADER
 from streaming.index_cache import Snapshot
 from streaming.route import Slice
+from tests import oracle
 
 CONFIG = """
 [overlay]
@@ -128,6 +129,60 @@ def links(x, broker):
     if broker != "b3" and at_b3:
         crossed += ["b2.b3"] if broker == "b2" else ["b1.b2", "b2.b3"]
     return [f"hilcast.link.{c}" for c in crossed]
+
+
+PROMISED = """
+[overlay]
+brokers = ["b1", "b2"]
+links = [["b1", "b2"]]
+[types.t]
+advertisements = true
+[types.t.attributes]
+x = { kind = "int", imprecise = "certain" }
+name = { kind = "text" }
+"""
+
+
+def test_a_batch_conforms_event_by_event():
+    """What no advertisement of its publisher at its entry broker holds is refused, text and intervals included."""
+    config = parse(PROMISED)
+    world = World(config)
+    promises = {
+        "b1/t/a": ("p", "x < 5 AND name LIKE 'abcdefgh%z'"),
+        "b1/t/b": ("q", "x BETWEEN 10 AND 20"),
+        "b2/t/c": ("p", "x > 50"),
+        "b1/t/d": ("p", "x > 90"),
+    }
+    for key, (publisher, text) in promises.items():
+        world.send("hilcast.advertisements", key, {"publisher": publisher, "filter": text})
+    world.settle()
+    cache = SimpleNamespace(
+        config=config, tree=Tree.of(config.overlay), hosts=frozenset(config.overlay.brokers), count=len
+    )
+    snapshot = Snapshot({"t": world.deployments[0].junctions("t")}, "1.0")
+    plain = {a.name: {"kind": a.kind} for a in config.types["t"].attributes}
+    rng = random.Random(7)
+    records, refused = [], []
+    for i in range(300):
+        broker, source = rng.choice(["b1", "b2"]), rng.choice(["p", "q", "r"])
+        low = rng.choice([3, 5, 10, 15, 20, 60, 95])
+        name = rng.choice(["abcdefghz", "abcdefgh", "abcdefghijz", "z", None])
+        high = rng.choice([low, low, low + 4])
+        held = any(
+            key.startswith(broker)
+            and publisher == source
+            and all(oracle.evaluate(text, {"x": x, "name": name}, plain) for x in range(low, high + 1))
+            for key, (publisher, text) in promises.items()
+        )
+        x = low if high == low else {"min": low, "max": high}
+        headers = [(k, source.encode() if k == "ce_source" else v) for k, v in ce(str(i), broker)]
+        records.append({"value": json.dumps({"x": x, "name": name}).encode(), "headers": headers})
+        refused += [] if held else [i]
+    rows = routed(cache, snapshot, records)
+    letters = [dict(headers) for topic, _, _, headers in rows if topic == "hilcast.deadletter"]
+    assert {h["hilcast_code"] for h in letters} == {b"not-advertised"}
+    assert [int(h["hilcast_offset"]) for h in letters] == refused
+    assert 30 < len(refused) < 270
 
 
 def test_copies_keep_the_order_of_their_input():
