@@ -12,6 +12,7 @@ Times are CPU times, the best of several rounds taken in turns. The picture goes
 
 from __future__ import annotations
 
+import argparse
 import random
 import sqlite3
 import time
@@ -249,6 +250,7 @@ def picture(rates: dict[str, float]) -> None:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     draw = random.Random(1)
     texts = [five_predicates(draw) for _ in range(FILTERS)]
     print(f"parsed and checked, {FILTERS} filters of five predicates, {np.mean([*map(len, texts)]):.0f} characters")

@@ -11,6 +11,7 @@ write without a compiler. Times are CPU time of the process, the best of several
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +115,7 @@ def draw(rows: dict[tuple[int, int], dict[str, float]]) -> str:
 
 def main() -> None:
     """Print a row per curve, then the ratio that was asked for."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(f"ns per point, {POINTS:,} points ({PACKAGE_POINTS:,} for the package); equal indices asserted\n")
     print(f"{'d':>2} {'k':>3} {'package':>9} {'numpy':>7} {'encode':>7} {'decode':>7}   x package  x numpy")
     rows = {}

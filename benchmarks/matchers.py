@@ -10,6 +10,7 @@ events uniform; *equality*, a point in the first dimension (ten boxes a value), 
 of the dimensions constrained, 0.05 wide. Times are CPU time of this process, one thread, best of some, the sorted
 output included. Whatever is compared runs on the same data, and equal results are asserted: for each peer on as
 many events as it is given. `rtree` is libspatialindex by its bulk interface, `linear` numpy over columns.
+The picture of the race goes to `benchmarks/out/matchers.png`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+import matplotlib
 import numpy as np
 from rtree import index as rtree_index
 
@@ -32,6 +35,7 @@ from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 
+OUT = Path(__file__).parent / "out"
 UNIT = 2**40
 HOT = 1000
 DEFAULT = [
@@ -152,15 +156,15 @@ def show(title: str, head: list[str], rows: list[list[str]]) -> None:
         print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)), flush=True)
 
 
-def rate(matcher: Matcher | RTree, events: np.ndarray, seconds: float) -> tuple[float, Matches]:
-    """Events per CPU second, on as many of the events as fit the time, best of three; and the matches of those."""
+def rate(matcher: Matcher | RTree, events: np.ndarray, seconds: float) -> tuple[float, Matches, int]:
+    """Events per CPU second, on as many of the events as fit the time, best of three; their matches; how many."""
     took, matches = cpu(lambda: matcher.match(events[:20]))
     n = int(min(len(events), max(20, 20 * seconds / max(took, 1e-6) / 3)))
     best = float("inf")
     for _ in range(3):
         took, matches = cpu(lambda: matcher.match(events[:n]))
         best = min(best, took)
-    return n / best, matches  # type: ignore[return-value]
+    return n / best, matches, n  # type: ignore[return-value]
 
 
 def warm() -> None:
@@ -179,20 +183,22 @@ def warm() -> None:
 
 def race(workloads: list[tuple[str, int, int]]) -> None:
     """Events per second of every matcher on every workload."""
+    speeds: dict[str, dict[str, float]] = {}
     for law, d, n in workloads:
         # libspatialindex has no boxes without an end, and takes minutes to answer wide ones at this size.
         peers = [p for p in PEERS if p != "rtree" or not (law == "some" or (law == "wide" and n > 100_000))]
         boxes, owners, events = boxes_of(law, d, n), np.arange(n), events_of(law, d, n, 10_000)
         sorting, _ = cpu(lambda boxes=boxes: np.lexsort(np.concatenate([boxes.lows, boxes.highs], axis=1).T))
-        rows, ours, base = [], None, 0.0
+        rows, ours, base, most = [], None, 0.0, 0
         for name in peers:
             kind, seconds = PEERS[name]
             built, matcher = cpu(lambda kind=kind, boxes=boxes, owners=owners: kind(boxes, owners))
-            speed, matches = rate(matcher, events, seconds)  # type: ignore[arg-type]
+            speed, matches, given = rate(matcher, events, seconds)  # type: ignore[arg-type]
             if ours is None:
-                ours, base = matches, speed
+                ours, base, most = matches, speed, given
             else:
-                assert_equal(ours, matches)
+                assert_equal(ours, matches, min(most, given))
+            speeds.setdefault(f"{law}, {d}-D, {n:,}", {})[name] = speed
             asked = ASKED.get((law, d, n), {}).get(name)
             verdict = "" if asked is None else f"{asked}: {'yes' if base / speed >= asked else 'NO'}"
             memory = f"{matcher.memory() / n:.0f}" if hasattr(matcher, "memory") else "-"
@@ -201,19 +207,38 @@ def race(workloads: list[tuple[str, int, int]]) -> None:
             rows.append([name, f"{speed:,.0f}", ratio, verdict, f"{built:.2f}", memory, visited])
             del matcher
         assert ours is not None
-        per_event = len(ours.ids) / (ours.rows[-1] + 1) if len(ours.ids) else 0
+        per_event = len(ours.ids) / most
         title = f"{law}, {d}-D, {n:,} boxes; {per_event:,.1f} matches per event; lexsort of the corners {sorting:.2f} s"
         head = ["", "events/s", "bitmap is x times", "asked", "build s", "bytes/box", "nodes/event"]
         show(title, head, rows)
         built = float(rows[0][4])
         print(f"  build of the bitmaps: {built / sorting:.1f} lexsorts (asked: under 10)", flush=True)
+    print(f"\npicture: {draw(speeds)}")
 
 
-def assert_equal(ours: Matches, theirs: Matches) -> None:
-    """Assert that a peer found the same for the events that both were given."""
-    last = min(ours.rows[-1] if len(ours.rows) else 0, theirs.rows[-1] if len(theirs.rows) else 0)
-    a, b = np.searchsorted(ours.rows, last), np.searchsorted(theirs.rows, last)
-    assert a == b > 0 or last == 0
+def draw(speeds: dict[str, dict[str, float]]) -> str:
+    """One group of bars per workload, on a logarithmic scale; a peer that was left out has none."""
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(10, 0.8 * len(speeds) + 1))
+    for place, name in enumerate(PEERS):
+        rates = [of_peer.get(name, 0.0) for of_peer in speeds.values()]
+        axes.barh(np.arange(len(speeds)) + 0.16 * (place - 2), rates, 0.15, label=name)
+    axes.set_yticks(range(len(speeds)), [*speeds])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("events per CPU second")
+    axes.legend()
+    OUT.mkdir(exist_ok=True)
+    figure.savefig(OUT / "matchers.png", dpi=120, bbox_inches="tight")
+    pyplot.close(figure)
+    return "benchmarks/out/matchers.png"
+
+
+def assert_equal(ours: Matches, theirs: Matches, n: int) -> None:
+    """Assert that a peer found the same for the first n events, which both were given."""
+    a, b = np.searchsorted(ours.rows, n), np.searchsorted(theirs.rows, n)
     assert np.array_equal(ours.rows[:a], theirs.rows[:b])
     assert np.array_equal(ours.ids[:a], theirs.ids[:b])
 
@@ -224,8 +249,8 @@ def wide_outputs(n: int = 100_000) -> None:
     matcher = BitmapMatcher(boxes, np.arange(n))
     clients = np.random.default_rng(3).integers(0, 1000, n)
     rows = []
-    speed, matches = rate(matcher, events, 0.5)
-    rows.append(["pairs", f"{speed:,.0f}", f"{len(matches.ids) / (matches.rows[-1] + 1):,.0f} ids"])
+    speed, matches, given = rate(matcher, events, 0.5)
+    rows.append(["pairs", f"{speed:,.0f}", f"{len(matches.ids) / given:,.0f} ids"])
     for groups in (1000, 10, 1):
         took, found = cpu(lambda groups=groups: matcher.match_groups(events, clients % groups, groups))
         rows.append(
@@ -287,7 +312,11 @@ def small() -> None:
 
 
 def links(sizes: tuple[int, ...] = (100, 3000, 30_000)) -> None:
-    """What serves the links of a broker: the same bitmaps, or look-ups in Hilbert ranges ([MICS09] Algorithm 2)?"""
+    """What serves the links of a broker: the same bitmaps, or look-ups in Hilbert ranges ([MICS09] Algorithm 2)?
+
+    A look-up takes much the same time whatever the boxes, a bitmap the longer the more there are.
+    `docs/architecture.md` says which wins where, and what the router does.
+    """
     rows = []
     for d in (2, 3, 4):
         attributes = tuple(Attribute(f"a{j}", "int", min=0, max=UNIT - 1) for j in range(d))

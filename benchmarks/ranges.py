@@ -12,6 +12,7 @@ that list. Times are CPU time of the process. The picture goes to `benchmarks/ou
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -133,6 +134,7 @@ def draw(rows: dict[tuple[int, int], dict[str, float]]) -> str:
 
 def main() -> None:
     """Print the race, the ratios that were asked for, and what a cap costs."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(f"ms per box, k = {K}, random places; equal ranges asserted\n")
     print(f"{'d':>2} {'side':>4} {'ranges':>9} {'eq. 3':>9} {'walk':>9} {'numpy':>10} {'ratio':>7} {'paper':>7}")
     rows = {}
