@@ -15,12 +15,12 @@ only a few trees are looked at.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sortedcontainers import SortedDict
 
 from state.advertisements.extents import END, Extent, disjoint, is_points
 from state.advertisements.normal import Leaf
@@ -32,66 +32,80 @@ Codes = NDArray[np.int64]
 
 _EDGE = 1 << 61
 _STEP = 1 << 40
+_SLACK = 1 << 20
+"""Labels are spread over n texts where they come to lie this much times n apart."""
 
 
 class TextOrder:
-    """Texts with integer labels in the same order; a new text gets a label without moving the others.
+    """Texts with integer labels in the same order; a new text moves few of the others, most often none.
+
+    Where there is no room left, the labels of the smallest neighbourhood that has plenty are spread evenly. How much is
+    plenty grows with the neighbourhood, so that large ones are rarely needed: amortised a logarithmic number of
+    labels moves per new text, whatever the order in which they come.
 
     >>> order = TextOrder()
     >>> for text in ("b", "a", "c"):
-    ...     relabelled = order.hold(text)
+    ...     moved = order.hold(text)
     >>> order.place("a") < order.place("aa") < order.place("b") < order.place("c") < order.place("d")
     True
     """
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.labels: list[int] = []
+        self.labels = SortedDict()
         self.uses: dict[str, int] = {}
 
-    def hold(self, text: str) -> tuple[Codes, Codes] | None:
-        """Count one more use of a text; if all labels had to move, return the old and the new ones."""
+    def hold(self, text: str) -> list[str]:
+        """Count one more use of a text, and return the texts whose labels had to move."""
         self.uses[text] = self.uses.get(text, 0) + 1
         if self.uses[text] > 1:
-            return None
-        i = bisect_left(self.texts, text)
-        moved = None if self._has_room(i) else self._spaced()
-        self.texts.insert(i, text)
-        self.labels.insert(i, self._label(i))
+            return []
+        i = self.labels.bisect_left(text)
+        moved = [] if self._has_room(i) else self._make_room(i)
+        self.labels[text] = self._label(i)
         return moved
 
     def release(self, text: str) -> None:
         """Count one use less of a text."""
         self.uses[text] -= 1
         if self.uses[text] == 0:
-            i = bisect_left(self.texts, text)
-            del self.texts[i], self.labels[i], self.uses[text]
+            del self.labels[text], self.uses[text]
 
     def place(self, text: Any) -> int:
         """The label of a text, or a number between those of the texts around it."""
         if text is END:
             return _EDGE
-        i = bisect_left(self.texts, text)
-        if i < len(self.texts) and self.texts[i] == text:
-            return self.labels[i]
-        return self.labels[i - 1] + 1 if i else -_EDGE
+        known: int | None = self.labels.get(text)
+        if known is not None:
+            return known
+        i = self.labels.bisect_left(text)
+        return self._at(i - 1) + 1 if i else -_EDGE
 
-    def _around(self, i: int) -> tuple[int, int]:
-        low = self.labels[i - 1] if i else -_EDGE
-        return low, self.labels[i] if i < len(self.labels) else _EDGE
+    def _at(self, i: int) -> int:
+        """The label of the i-th text; before the first and after the last one the edges."""
+        if 0 <= i < len(self.labels):
+            return int(self.labels.peekitem(i)[1])
+        return -_EDGE if i < 0 else _EDGE
 
     def _has_room(self, i: int) -> bool:
-        low, high = self._around(i)
-        return high - low >= 8  # two apart on both sides, so that `place` finds a number between
+        return self._at(i) - self._at(i - 1) >= 8  # two apart on both sides, so that `place` finds a number between
 
-    def _spaced(self) -> tuple[Codes, Codes]:
-        before = np.array(self.labels, np.int64)
-        step = 2 * _EDGE // (len(self.labels) + 1) & ~1
-        self.labels = [(k + 1) * step - _EDGE for k in range(len(self.labels))]
-        return before, np.array(self.labels, np.int64)
+    def _make_room(self, i: int) -> list[str]:
+        """Spread the labels around place i; return their texts."""
+        count, reach = len(self.labels), 1
+        while True:
+            first, last = max(0, i - reach), min(count, i + reach)
+            low, high = self._at(first - 1), self._at(last)
+            if last - first == count or high - low >= _SLACK * (last - first) ** 2:
+                break
+            reach *= 2
+        step = (high - low) // (last - first + 1) & ~1
+        moved: list[str] = self.labels.keys()[first:last]
+        for k, text in enumerate(moved, 1):
+            self.labels[text] = low + k * step
+        return moved
 
     def _label(self, i: int) -> int:
-        low, high = self._around(i)
+        low, high = self._at(i - 1), self._at(i)
         middle = (low + high) // 2
         # Texts that come in order would halve the room at an end each time: there, go in steps.
         if i == len(self.labels):
@@ -102,9 +116,9 @@ class TextOrder:
 
     def check(self) -> None:
         """Assert every invariant."""
-        assert self.texts == sorted(self.uses)
+        assert list(self.labels) == sorted(self.uses)
         assert all(count > 0 for count in self.uses.values())
-        edges = [-_EDGE, *self.labels, _EDGE]
+        edges = [-_EDGE, *self.labels.values(), _EDGE]
         assert all(high - low >= 2 for low, high in pairwise(edges))
 
 
@@ -120,6 +134,8 @@ class PredicateTable(Pool[Leaf]):
         self.came = 0
         self.orders = {i: TextOrder() for i, attribute in enumerate(event_type.attributes) if attribute.kind == "text"}
         self.of_dimension: list[dict[int, None]] = [{} for _ in event_type.attributes]
+        self._bounding: dict[int, dict[str, dict[int, None]]] = {i: {} for i in self.orders}
+        """For each text of an attribute the predicates with a span that begins or ends there."""
         self._points: dict[int, dict[int, None]] = {i: {} for i in self.orders}
         self._patterned: dict[int, dict[int, None]] = {i: {} for i in self.orders}
         self.associations = 0
@@ -178,13 +194,12 @@ class PredicateTable(Pool[Leaf]):
         return leaf.extent
 
     def _enter(self, leaf: Leaf) -> int:
-        order = self.orders.get(leaf.dimension)
-        if order is not None:
-            for text in _bounds(leaf.extent):
-                moved = order.hold(text)
-                if moved is not None:
-                    self._relabel(leaf.dimension, *moved)
+        texts = _bounds(leaf.extent) if leaf.dimension in self.orders else []
+        for text in texts:
+            self._relabel(leaf.dimension, self.orders[leaf.dimension].hold(text))
         number = super()._enter(leaf)
+        for text in texts:
+            self._bounding[leaf.dimension].setdefault(text, {})[number] = None
         self.dimension = grown(self.dimension, self.rows.size)
         self.dimension[number] = leaf.dimension
         self.came += 1
@@ -198,10 +213,12 @@ class PredicateTable(Pool[Leaf]):
         leaf = super()._leave(number)
         for kept in self._kept_in(leaf):
             del kept[number]
-        order = self.orders.get(leaf.dimension)
-        if order is not None:
-            for text in _bounds(leaf.extent):
-                order.release(text)
+        for text in _bounds(leaf.extent) if leaf.dimension in self.orders else ():
+            self.orders[leaf.dimension].release(text)
+            bounding = self._bounding[leaf.dimension]
+            del bounding[text][number]
+            if not bounding[text]:
+                del bounding[text]
         return leaf
 
     def _kept_in(self, leaf: Leaf) -> list[dict[int, None]]:
@@ -213,14 +230,14 @@ class PredicateTable(Pool[Leaf]):
                 kept.append(self._points[leaf.dimension])
         return kept
 
-    def _relabel(self, dimension: int, before: Codes, after: Codes) -> None:
-        """Move the codes of an attribute's predicates from the old labels to the new ones."""
-        places = self.rows.places(np.array(list(self.of_dimension[dimension]), np.int64))
-        for column, offset in zip(self.rows.columns, (0, 1), strict=True):
-            codes = column[places] + offset  # a closed high end stands one below its bound
-            at = np.searchsorted(before, codes)
-            known = (at < len(before)) & (before[np.minimum(at, len(before) - 1)] == codes)
-            column[places[known]] = after[at[known]] - offset
+    def _relabel(self, dimension: int, moved: list[str]) -> None:
+        """Write the codes of the predicates anew that are bounded by texts whose labels moved."""
+        bounding = self._bounding[dimension]
+        for number in dict.fromkeys(number for text in moved for number in bounding.get(text, ())):
+            leaf = self.things[number]
+            assert leaf is not None
+            for column, codes in zip(self.rows.row(number), self.columns_of(leaf), strict=True):
+                column[:] = codes
 
     @property
     def nbytes(self) -> int:
@@ -232,8 +249,9 @@ class PredicateTable(Pool[Leaf]):
         assert self.associations == int(self.uses[: self.rows.size].sum())
         for dimension, order in self.orders.items():
             order.check()
-            held = [text for n in self.of_dimension[dimension] for text in _bounds(self.extent(n))]
-            assert order.texts == sorted(set(held))
+            held = {(text, n) for n in self.of_dimension[dimension] for text in _bounds(self.extent(n))}
+            assert held == {(text, n) for text, ns in self._bounding[dimension].items() for n in ns}
+            assert order.uses == {text: len(ns) for text, ns in self._bounding[dimension].items()}
         for dimension, numbers in enumerate(self.of_dimension):
             assert all(self.dimension[number] == dimension for number in numbers)
         assert sum(map(len, self.of_dimension)) == len(self)
