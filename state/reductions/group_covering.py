@@ -21,7 +21,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from state.errors import HilcastError
 from state.kernels import njit
 from state.reductions.interface import Decision, Delta, Geometry
 from state.reductions.packing import pack_entries, unpack_entries_and
@@ -29,6 +28,8 @@ from state.reductions.rspc import Verdict, seed_of
 from state.space.boxes import Boxes, Ranks
 
 FORMAT = 1
+ERROR_MIN = 1e-300
+"""The least error that may be asked for: parts of it are positive floats still."""
 Ints = NDArray[np.int64]
 
 
@@ -339,8 +340,6 @@ class GroupCovering:
 
     def _restore(self, blob: bytes) -> None:
         """Become what `encode` packed; `self` is new."""
-        if not blob or blob[0] != FORMAT:
-            raise HilcastError("state-format", f"format {blob[0] if blob else 'nothing'}, this reads {FORMAT}")
         self._entries, packed = unpack_entries_and(FORMAT, blob)
         extra = msgspec.msgpack.decode(packed, type=_Extra)
         ids = list(self._entries)
@@ -363,15 +362,15 @@ def _sides(boxes: Boxes) -> NDArray[np.float64]:
 def number_faults(
     reduction: str, parameters: Mapping[str, object], integers: Mapping[str, int], errors: tuple[str, ...]
 ) -> list[str]:
-    """What is wrong with `parameters`: integers have a least value, errors are probabilities between 0 and 1."""
+    """What is wrong with `parameters`: integers have a least value, errors are probabilities below 1."""
     known = [*errors, *integers]
     faults = []
     for name, value in parameters.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if name not in known:
             faults.append(f"parameter {name!r} is unknown: {reduction!r} has {', '.join(known)}")
-        elif name in errors and not (number and 0 < value < 1):  # type: ignore[operator]
-            faults.append(f"parameter {name!r} must be a probability between 0 and 1, not {value!r}")
-        elif name in integers and not (number and isinstance(value, int) and value >= integers[name]):
-            faults.append(f"parameter {name!r} must be an integer of at least {integers[name]}, not {value!r}")
+        elif name in errors and not (number and ERROR_MIN <= value < 1):  # type: ignore[operator]
+            faults.append(f"parameter {name!r} must be a probability from {ERROR_MIN:g} to 1, not {value!r}")
+        elif name in integers and not (number and isinstance(value, int) and integers[name] <= value < 2**63):
+            faults.append(f"parameter {name!r} must be an integer from {integers[name]} to 2^63 - 1, not {value!r}")
     return faults

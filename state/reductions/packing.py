@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from state.errors import HilcastError
 from state.space.boxes import Boxes
 
 
@@ -36,8 +37,9 @@ def unpack_entries(format: int, blob: bytes) -> dict[str, Boxes]:
 
 
 def unpack_entries_and(format: int, blob: bytes) -> tuple[dict[str, Boxes], bytes]:
-    """The entries and the caller's own bytes."""
-    assert blob[0] == format, f"packed entries of format {blob[0]}, this is {format}"
+    """The entries and the caller's own bytes; bytes of another format, or none, raise `state-format`."""
+    if not blob or blob[0] != format:
+        raise HilcastError("state-format", f"format {blob[0] if blob else 'nothing'}, this reads {format}")
     packed = msgspec.msgpack.decode(blob[1:], type=_Entries)
     if not packed.ids:
         return {}, packed.extra

@@ -242,6 +242,13 @@ def test_a_wide_entry_is_indexed_by_few_ranges() -> None:
         assert indexed.decide(Boxes.of([([3, 5, 7], [3, 5, 7])])).by == ("wide",)
 
 
+@pytest.mark.parametrize("blob", [b"", b"\x07abc"])
+def test_another_format_is_refused(blob) -> None:
+    """Bytes of another format, or none, raise instead of being read."""
+    with pytest.raises(HilcastError, match="state-format"):
+        IndexedMics.decode(blob, CUBE, {"mode": "indexed"}, grid=GRID)
+
+
 def test_greedy_dimensions_lower_the_candidates() -> None:
     """§5: indexing the most selective attributes leaves fewer candidates than indexing the least selective."""
     random = np.random.default_rng(5)

@@ -146,7 +146,13 @@ def test_draws_belong_to_the_subscription() -> None:
     assert len({seed_of("a", low, high), *others}) == 4
 
 
-@pytest.mark.parametrize("parameters", [{"error": 0}, {"error": 1.5}, {"error": "x"}, {"trials_max": 0}, {"k": 3}])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"error": 0}, {"error": 1}, {"error": 1.5}, {"error": 5e-324}, {"error": "x"},
+        {"trials_max": 0}, {"trials_max": 2**63}, {"k": 3},
+    ],
+)  # fmt: skip
 def test_bad_parameters_are_refused_by_name(parameters: dict[str, object]) -> None:
     """Each fault names the parameter; building with it raises."""
     faults = Probabilistic.check_parameters(parameters)
@@ -154,6 +160,13 @@ def test_bad_parameters_are_refused_by_name(parameters: dict[str, object]) -> No
     assert repr(next(iter(parameters))) in faults[0]
     with pytest.raises(ConfigError):
         Probabilistic(DOMAIN, parameters)
+
+
+def test_the_least_error_that_may_be_asked_for_is_met_by_forwarding() -> None:
+    """The strictest parameters are no error: what would need more trials than allowed is forwarded."""
+    p = Probabilistic(SQUARE, {"error": 1e-300, "trials_max": 1000})
+    p.update(pinwheel())
+    assert set(p.update({"s": MIDDLE}).added) == {"s"}
 
 
 def test_another_format_is_refused() -> None:
