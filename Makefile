@@ -36,10 +36,10 @@ lint: $(STAMP)
 	@$(VENV)/bin/lint-imports
 
 bench: setup ## one benchmark (make bench NAME=matchers), or all of them in turn
-	@set -e; for file in $(if $(NAME),benchmarks/$(NAME).py,$(filter-out benchmarks/__init__.py benchmarks/soak.py benchmarks/_%.py,$(wildcard benchmarks/*.py))); do \
+	@set -e; for file in $(if $(NAME),benchmarks/$(NAME).py,$(filter-out benchmarks/soak.py,$(shell grep -l __main__ benchmarks/*.py))); do \
 		name=$$(basename "$$file" .py); echo "== $$name"; $(PY) -m "benchmarks.$$name" $(ARGS); done
 
-soak: setup ## the long run: load, kills and restarts for hours (ARGS chooses how long)
+soak: setup ## the simulated world with faults, 10 minutes (make soak ARGS="--minutes 600")
 	@$(PY) -m benchmarks.soak $(ARGS)
 
 clean: ## stop local services; remove their data, caches and builds (the virtual environment stays)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -45,6 +46,13 @@ def test_targets_begin_with_the_setup(target: str) -> None:
     done = make("--dry-run", target)
     assert done.returncode == 0
     assert "-m infra.local setup" in done.stdout.splitlines()[0] or "pip install" in done.stdout
+
+
+def test_bench_runs_every_benchmark_and_nothing_else() -> None:
+    """Without a name `make bench` runs each module of benchmarks that is a command, but not the soak."""
+    commands = {path.name for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text()}
+    done = make("--dry-run", "bench")
+    assert set(re.findall(r"benchmarks/(\w+\.py)", done.stdout)) == commands - {"soak.py"}
 
 
 def test_no_python_is_told(tmp_path: Path) -> None:
