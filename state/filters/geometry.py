@@ -13,8 +13,9 @@ Every predicate has two answers: the ranks that may satisfy it and the ranks tha
 for texts beyond 7 bytes, which share ranks, and for LIKE beyond a prefix. Negation swaps them.
 
 A tree has as many conjunctions as its disjunctive normal form; they are counted, never written out. Above
-128, or where the boxes become too many (`IN` of three attributes with hundreds of values each), the filter is
-covered by its bounding box and checked as a tree.
+128, or where the boxes become more than 1,024 (`IN` of two attributes with 40 values each), the filter is
+covered by its bounding box and checked as a tree. Differs: the design counts conjunctions alone; a conjunction of
+`IN` lists is one, and can have a hundred thousand boxes.
 """
 
 from __future__ import annotations
