@@ -197,6 +197,7 @@ def table2(options: argparse.Namespace) -> None:
     print(
         "excess over Table 1 in 2-D and 3-D does not come out of the algorithm it prints, under any of these readings."
     )
+    print("In 4-D the paper has fewer than all of these readings; S = 1 comes nearest, which is farthest off in 3-D.")
 
 
 # --- figures 10 to 15 ---------------------------------------------------------------------------------------
