@@ -210,6 +210,8 @@ def _add_asking(add: Add) -> None:
         help="count on the newest N publications (1000); 0: none",
     )
     made.add_argument("filter", metavar="FILTER")
+    made = add("grid", "grid:grid", "print the Hilbert grid of a type as JSON, for clients that map by themselves")
+    made.add_argument("type", metavar="TYPE")
 
 
 def _event(text: str) -> str:

@@ -8,6 +8,7 @@ Layout (prefix `hilcast`; also under the key `hilcast:help`):
     hilcast:BROKER:TYPE:PART:local       hash: subscription id -> client, destination, boxes
     hilcast:BROKER:TYPE:PART:links       hash: neighbour -> what it asked for
     hilcast:BROKER:TYPE:PART:forwarding:NEIGHBOUR    hash: entry -> forwarded, covered by ..., merged into ...
+    hilcast:grid:TYPE                    JSON: the Hilbert grid, for clients that map by themselves
 
 Index and vector entry are written by one script that refuses a lower (generation, batch). An entry counts only under
 the run id of the Redis that is up now: after a restart from an old dump everything is written again.
@@ -16,6 +17,7 @@ the run id of the Redis that is up now: after a restart from an old dump everyth
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from state.broker.forwarding import READABLE_MAX
 from state.broker.index import CompiledPart, load_part
 from state.broker.keys import Key
 from state.config import Config
+from state.space.grid import Grid
 
 Forwarding = Mapping[str, Mapping[str, str]]
 """By neighbour: what became of each entry, in words (`forwarding.py`)."""
@@ -52,6 +55,7 @@ HELP = """hilcast keeps its routing index here. It is derived: everything can be
 {p}:BROKER:TYPE:PART:links   hash: neighbour -> what it asked for (boxes or Hilbert ranges)
 {p}:BROKER:TYPE:PART:forwarding:NEIGHBOUR   hash: entry -> forwarded, covered by others, merged into ranges
 {p}:BROKER:TYPE:PART:index   packed form of the same for the route workers (not for people)
+{p}:grid:TYPE                JSON: the Hilbert grid of a type, for clients that map by themselves
 PART is cube:N (a block of the Hilbert grid) or wide:N (filters that touch many cubes).
 The first {n} entries of a part are shown. The same and more: hilcast inspect BROKER TYPE"""
 
@@ -146,6 +150,13 @@ class RedisIndex:
                 if texts:
                     pipe.hset(self._name(key, f"forwarding:{neighbour}"), mapping=texts)
         pipe.set(f"{self.prefix}:help", HELP.format(p=self.prefix, n=READABLE_MAX))
+        pipe.execute()
+
+    def describe_grids(self, grids: Mapping[str, Grid]) -> None:
+        """Let clients fetch the grids ([MICS09] §6.1)."""
+        pipe = self._client.pipeline(transaction=False)
+        for name, grid in grids.items():
+            pipe.set(f"{self.prefix}:grid:{name}", json.dumps(grid.describe()))
         pipe.execute()
 
     def retire(self, keys: Iterable[Key]) -> None:

@@ -27,6 +27,7 @@ from state.broker.rebuild import Rebuilt, rebuild
 from state.client_settings import librdkafka
 from state.config import Config
 from state.redis_index import RedisIndex, patiently
+from state.space.grid import Grid
 from state.warm import warm
 from streaming import control, route
 from streaming.boot import Boot
@@ -74,6 +75,7 @@ class Job:
         self.timers = Timers(config, self._send)
         self.offsets = Offsets(config)
         self.queries: dict[str, StreamingQuery] = {}
+        self._grids = {name: Grid.of(event_type) for name, event_type in config.types.items()}
         self._beaten = (0.0, 0)
         self._republished: dict[Key, float] = {}
         self._restart_at: dict[str, float] = {}
@@ -90,6 +92,7 @@ class Job:
             say(f"created {len(created)} topics")
         self.registry = RegistryReader(self.config)
         generation = self._begin()
+        patiently(lambda: self.redis.describe_grids(self._grids), say=say)
         boot = Boot(self.config, generation.number)
         say("preparing the kernels (compiled once, then kept)")
         warm(self.config)
@@ -263,6 +266,8 @@ class Job:
         keys = index_keys(self.config, self.config.deployment.hosts)
         try:
             missing = self.redis.missing(keys, self._generation())
+            if missing:
+                self.redis.describe_grids(self._grids)
         except redis.RedisError:
             return  # away: the workers wait and say so; it is asked again in a second
         if not missing:

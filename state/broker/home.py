@@ -21,6 +21,7 @@ from state.broker.protocol import Advertised, Change, Expire, Forget, LocalEntry
 from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.geometry import geometry
+from state.filters.imprecise import possible_boxes
 from state.filters.printing import to_text
 from state.messages import (
     Output,
@@ -250,15 +251,16 @@ class Home:
         tree = read_filter(filter_value, self.type)
         shape = geometry(tree, self.type)
         if ranges is not None:
-            read_subscription_mapping(ranges, self.grid)
+            read_subscription_mapping(ranges, self.grid, shape.boxes)
         imprecise = any(attribute.imprecise for attribute in self.type.attributes)
         residual = to_text(tree) if imprecise or not shape.exact else None
-        touched = [int(c) for c in self.grid.cubes_of(shape.boxes)]
         if slot.startswith("a/"):
-            boxes = {f"cube:{c}": self._clip(shape.boxes, c) for c in touched}
+            promised = possible_boxes(shape.boxes, self.type)
+            boxes = {f"cube:{c}": self._clip(promised, int(c)) for c in self.grid.cubes_of(promised)}
             shards = range(self.context.config.settings.wide_shards)
-            boxes |= {f"wide:{i}": shape.boxes for i in shards}
+            boxes |= {f"wide:{i}": promised for i in shards}
             return Placement(True, boxes, to_text(tree))
+        touched = [int(c) for c in self.grid.cubes_of(shape.boxes)]
         if wide is None:
             wide = is_wide(len(touched), self.type.cubes)
         if wide:

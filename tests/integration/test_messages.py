@@ -7,6 +7,7 @@ import time
 import uuid
 
 import pytest
+import redis
 
 from state.config import load
 from state.space.grid import Grid
@@ -309,13 +310,15 @@ def test_the_routing_log_counts_everything(job):
 
 
 def test_client_made_ranges_of_this_grid_are_accepted(job):
-    """A subscription may bring the Hilbert ranges of the present grid."""
+    """A subscription may bring Hilbert ranges made on the grid that Redis describes."""
     from state.filters.geometry import geometry
     from state.filters.grammar import parse
     from state.space.mapping import map_subscription
 
     event_type = load(job.path).types[QUOTE]
-    text = map_subscription(Grid.of(event_type), geometry(parse("price < 3", event_type), event_type).boxes)
+    held = redis.Redis.from_url(load(job.path).deployment.redis)
+    grid = Grid.from_description(json.loads(held.get(f"{job.wire.prefix}:grid:{QUOTE}")))
+    text = map_subscription(grid, geometry(parse("price < 3", event_type), event_type).boxes)
     job.wire.subscribe("b1", QUOTE, "mapped", "max", "price < 3", ranges=text)
     job.wire.flush()
     assert [r["kind"] for r in answers(job, f"b1/{QUOTE}/mapped")] == ["accepted"]

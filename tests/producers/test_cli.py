@@ -17,13 +17,14 @@ from producers import cli
 from producers.commands.checking import needed_topics
 from producers.commands.output import Style
 from producers.transport import open_transport
-from state.config import parse
+from state.config import load, parse
+from state.space.grid import Grid
 from streaming.topics import TopicKeeper, needed
 from tests.producers.test_transport import read
 from tests.producers.worlds import answer, configured, delivered, text
 
 COMMANDS = ("up", "down", "topics", "run", "wait", "subscribe", "unsubscribe", "advertise", "unadvertise", "publish")
-COMMANDS += ("tail", "status", "inspect", "verify", "doctor")
+COMMANDS += ("tail", "status", "inspect", "explain", "cost", "grid", "verify", "doctor")
 ROOT = Path(cli.__file__).parents[1]
 
 
@@ -78,6 +79,19 @@ def test_every_command_of_the_contract_is_there(capsys):
     shown = capsys.readouterr().out
     for command in COMMANDS:
         assert f"\n    {command} " in shown
+
+
+def test_a_client_can_fetch_the_grid(tmp_path, monkeypatch, capsys):
+    """What `grid` prints is a grid of which ranges are made that the router of this configuration takes."""
+    monkeypatch.chdir(tmp_path)
+    Path("hilcast.toml").write_text(
+        '[overlay]\nbrokers = ["b1"]\n[types.t.attributes]\nx = { kind = "int", min = 0, max = 9 }'
+    )
+    assert run("grid", "t") == 0
+    fetched = Grid.from_description(json.loads(capsys.readouterr().out))
+    assert fetched.hash == Grid.of(load("hilcast.toml").types["t"]).hash
+    assert run("grid", "u") == 1
+    assert "unknown-type" in capsys.readouterr().err
 
 
 def test_the_configuration_is_found_in_the_promised_order(tmp_path, monkeypatch, capsys):
