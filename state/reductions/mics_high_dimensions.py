@@ -277,7 +277,7 @@ class IndexedMics:
     Differs: entries that merge are named by `evaluate` and not joined by `update`: an entry goes out whole under its
     own id, and what two of them became would have to be taken apart when one is withdrawn.
     Guarantee: exact, if the exact phase is never wrong about "covered".
-    Cost: O(candidates) a decision, not O(entries).
+    Cost: the exact phase sees the candidates only; to find them, a number per `CHUNK` ranges for each range asked.
     """
 
     def __init__(
