@@ -272,8 +272,8 @@ def test_held_back_without_advertisements():
     """Where nothing is advertised a subscription does not leave its broker, and the event is refused at its entry."""
     world = world_of("covering", "true")
     subscribe(world, "b3", "s", "x = 2")
-    subscribe(world, "b3", "high", "x = 7")
-    advertise(world, "b4", "ad", "x < 4")
+    subscribe(world, "b3", "high", "x = 7 AND y = 5")
+    advertise(world, "b4", "ad", "x < 4 AND y <= 3")
     advertise(world, "b1", "elsewhere", "x IN (2, 7)")
     world.settle()
     found = ask(world, {"x": 2, "y": 1}, "s", source="ad-owner")
@@ -282,7 +282,7 @@ def test_held_back_without_advertisements():
     assert found.reaches is False
     there = ask(world, {"x": 2, "y": 1}, "s", "b4", source="ad-owner")
     assert (there.conformance.conforms, there.reaches) == (True, True)
-    assert [(a.id, a.filter, a.holds) for a in there.conformance.advertisements] == [("ad", "x < 4", True)]
+    assert [(a.id, a.filter, a.holds) for a in there.conformance.advertisements] == [("ad", "x < 4 AND y <= 3", True)]
     outside = ask(world, {"x": 5, "y": 1}, "s", "b4", source="ad-owner")
     assert outside.conformance.conforms is False
     assert {(s.broker, s.towards): s.how for s in found.forwarding} == {
@@ -290,7 +290,7 @@ def test_held_back_without_advertisements():
         ("b2", "b1"): "forwarded",
         ("b2", "b4"): "forwarded",
     }
-    assert {(s.broker, s.towards): s.how for s in ask(world, {"x": 7, "y": 1}, "high").forwarding} == {
+    assert {(s.broker, s.towards): s.how for s in ask(world, {"x": 7, "y": 5}, "high").forwarding} == {
         ("b3", "b2"): "forwarded",
         ("b2", "b1"): "forwarded",
         ("b2", "b4"): NOT_ADVERTISED,

@@ -26,7 +26,7 @@ from state.errors import HilcastError
 from state.filters.disjoint import disjoint_union
 from state.filters.geometry import region
 from state.filters.tree import And, Filter, Predicate, conjunction, disjunction, predicates
-from state.space.boxes import Boxes
+from state.space.boxes import PRESENT_MAX, PRESENT_MIN, Boxes
 from state.space.event_type import EventType
 from state.space.ranks import Span, rank_span
 
@@ -50,6 +50,21 @@ def spread(event: Mapping[str, object], names: tuple[str, ...], event_type: Even
     """
     given = [name for name in names if isinstance(event.get(name), Mapping)]
     return {name: rank_span(event_type.attribute(name), event[name]) for name in given}
+
+
+def possible_boxes(boxes: Boxes, event_type: EventType) -> Boxes:
+    """Widen the boxes of a filter by what imprecise events can add: along `possible` attributes to all that is present.
+
+    Guarantee: whatever event satisfies the filter and another one, the widened boxes meet those of the other. An
+    interval may touch both `a < 3` and `a > 7`, which no value does.
+    """
+    lows, highs = boxes.lows.copy(), boxes.highs.copy()
+    for column, attribute in enumerate(event_type.attributes):
+        if attribute.imprecise == "possible":
+            present = highs[:, column] >= PRESENT_MIN
+            lows[present, column] = np.minimum(lows[present, column], PRESENT_MIN)
+            highs[present, column] = PRESENT_MAX
+    return Boxes(lows, highs)
 
 
 def holds_of_box(

@@ -66,3 +66,29 @@ def test_imprecise_events_reach_whom_they_concern(reduction, parameters):
 def _value(rng):
     low = rng.randint(0, 100)
     return low if rng.random() < 0.4 else {"min": low, "max": low + rng.randint(0, 30)}
+
+
+@pytest.mark.parametrize(("reduction", "parameters"), REDUCTIONS)
+def test_imprecise_events_find_subscriptions_that_share_no_value_with_their_advertisement(reduction, parameters):
+    """An event may touch both what its publisher advertised and what a subscription asks for, though no value does."""
+    rng = random.Random(4)
+    text = CONFIG.format(reduction=reduction, parameters=parameters)
+    config = parse(text.replace("cubes = 16", "cubes = 16\nadvertisements = true"))
+    event_type = config.types["t"]
+    world = World(config)
+    world.send("hilcast.advertisements", "b3/t/a", {"publisher": "p", "filter": "x > 70 AND y >= 20"})
+    filters = {}
+    for i in range(30):
+        low = rng.randint(0, 60)
+        asked = f"x BETWEEN {low} AND {low + 5} AND y >= {rng.randint(0, 60)}"
+        filters[f"c{i}"] = parse_filter(asked, event_type)
+        world.send("hilcast.subscriptions", f"b{rng.randint(1, 3)}/t/s{i}", {"client": f"c{i}", "filter": asked})
+    world.settle()
+    some = 0
+    for n in range(40):
+        event = {"x": {"min": rng.randint(0, 60), "max": rng.randint(71, 100)}, "y": rng.randint(20, 100)}
+        expected = {client for client, tree in filters.items() if matches(tree, event, event_type)}
+        deliveries, _ = world.publish(Event(str(n), "t", "b3", msgspec.json.encode(event), "p"))
+        assert sorted(d.client for d in deliveries) == sorted(expected), event
+        some += bool(expected)
+    assert some > 20
