@@ -462,15 +462,19 @@ def pack_numbers(numbers: Integers | Iterable[int]) -> bytes:
 
 def unpack_numbers(blob: bytes, count: int, at: int = 0) -> tuple[Integers, int]:
     """Read `count` numbers from `blob` at `at`; return them and where the next begins."""
-    numbers = np.empty(count, np.int64)
+    # Every number takes a byte: a damaged count must not ask for all the memory there is.
+    fits = count <= len(blob) - at
+    numbers = np.empty(count if fits else 0, np.int64)
     following = int(_unpack(np.frombuffer(blob, np.uint8), at, numbers))
-    if following < 0:
+    if not fits or following < 0:
         raise HilcastError("bad-value", f"packed numbers are cut short: {count} expected in {len(blob)} bytes")
     return numbers, following
 
 
 def pack_ranges(ranges: Ranges) -> bytes:
-    """Pack a table for state and for Redis: the format number, how many, then gap and length of each in turn.
+    """Pack a table, about 2 bytes a range: the format number, how many, then gap and length of each in turn.
+
+    The broker's own parts in Redis hold plain columns (`state/broker/protocol.py`), 16 bytes a range.
 
     >>> pack_ranges(Ranges(np.array([32, 45]), np.array([35, 46]))).hex()
     '010220030901'
@@ -490,6 +494,8 @@ def unpack_ranges(blob: bytes) -> Ranges:
         raise HilcastError("bad-value", f"a table of format {blob[:1].hex() or 'none'}, this reads {TABLE_FORMAT}")
     count, at = unpack_numbers(blob, 1, 1)
     numbers, at = unpack_numbers(blob, 2 * int(count[0]), at)
+    if at != len(blob):
+        raise HilcastError("bad-value", f"a table of {at} bytes in {len(blob)}")
     # Start, end, start, end ... is a running sum of gap, length, gap + 1, length ...
     numbers[2::2] += 1
     ends = np.cumsum(numbers)

@@ -308,6 +308,19 @@ def test_a_broken_table_is_refused(blob) -> None:
         unpack_ranges(blob)
 
 
+@pytest.mark.parametrize("count", [2**32 - 1, 2**62 - 1, 2**63 - 1])
+def test_a_damaged_count_is_refused(count) -> None:
+    """A count of more ranges than there are bytes is a coded error, not a call for memory."""
+    with pytest.raises(HilcastError, match=r"^bad-value: packed numbers are cut short"):
+        unpack_ranges(b"\x01" + pack_numbers([count]))
+
+
+def test_bytes_after_a_table_are_refused() -> None:
+    """What follows a table is damage too."""
+    with pytest.raises(HilcastError, match=r"^bad-value: a table of 4 bytes in 8"):
+        unpack_ranges(pack_ranges(Ranges.of([(3, 9)])) + b"junk")
+
+
 @given(spans)
 @settings(deadline=None)
 def test_ids_sort_as_ranges(span) -> None:
