@@ -87,12 +87,22 @@ class Source:
     type: str
 
 
+CLUSTERINGS = ("forgy", "k-means", "pairwise", "spanning-tree")
+"""How cells are put into groups (`state/distribution/clustering.py`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Group topics of a broker [STREE03]: how many, and the share of members from which a group is used."""
+    """Group topics of a broker [STREE03]: how many per type, and the share of members from which a group is used."""
 
     groups: int
-    threshold: float
+    threshold: float = 0.15
+    """The paper's best."""
+    broadcast: float | None = None
+    """The share of all who listen from which an event is broadcast; None: never."""
+    clustering: str = "pairwise"
+    regroup_s: int = 30
+    """How often it is looked whether groups should be formed anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,9 +339,15 @@ def _read_distribution(table: Table, overlay: Overlay) -> dict[str, Distribution
     for broker, below in table.tables():
         if _lacks(overlay.brokers, broker):
             table.fault(broker, "is no broker of the overlay")
-        below.need("groups", "threshold")
-        groups, threshold = below.take("groups", integer(1, 1000), 1), below.take("threshold", fraction, 0.0)
-        distribution[broker] = Distribution(groups, threshold)
+        below.need("groups")
+        defaults = Distribution(1)
+        distribution[broker] = Distribution(
+            groups=below.take("groups", integer(1, 1000), 1),
+            threshold=below.take("threshold", fraction, defaults.threshold),
+            broadcast=below.take("broadcast", fraction, None),
+            clustering=below.take("clustering", choice(*CLUSTERINGS), defaults.clustering),
+            regroup_s=below.take("regroup_s", integer(1, 86_400), defaults.regroup_s),
+        )
         below.end()
     return distribution
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -72,10 +73,12 @@ class Registration:
     sink: str | None = None
     ranges: str | None = None
     """Client-made Hilbert ranges with the hash of their grid [MICS09 §6.1]; checked, never trusted for delivery."""
+    groups: bool = False
+    """Whether the client also reads group and broadcast topics, so that it may be served through them."""
 
     def content(self) -> bytes:
         """A digest of everything but the version: two events of one version are the same event if these agree."""
-        parts = [self.withdraw, self.owner, self.filter, self.ttl_ms, self.sink]
+        parts = [self.withdraw, self.owner, self.filter, self.ttl_ms, self.sink, *([True] if self.groups else [])]
         return hashlib.blake2b(msgspec.json.encode(parts, order="deterministic"), digest_size=12).digest()
 
 
@@ -124,8 +127,9 @@ def read_registration(record: Record, config: Config) -> Registration:
     if ranges is not None and not isinstance(ranges, str):
         raise HilcastError("bad-value", "'ranges' must be text made by the client-side mapping")
     return Registration(
-        advertisement, broker, type_name, id, version, False, owner, value["filter"], ttl_ms, sink, ranges
-    )
+        advertisement, broker, type_name, id, version, False, owner, value["filter"], ttl_ms, sink, ranges,
+        groups=not advertisement and _groups(value.get("groups"), sink),
+    )  # fmt: skip
 
 
 def owner_of(record: Record, advertisement: bool) -> str | None:
@@ -196,6 +200,16 @@ def _sink(sink: object, prefix: str) -> str | None:
     if collides or sink.startswith("__"):
         raise HilcastError("bad-value", f"'sink' {sink!r} may not lie under the prefix {prefix!r} or start with '__'")
     return sink
+
+
+def _groups(groups: object, sink: str | None) -> bool:
+    if groups is None:
+        return False
+    if not isinstance(groups, bool):
+        raise HilcastError("bad-value", f"'groups' must be true or false, not {str(groups)[:80]!r}")
+    if groups and sink is not None:
+        raise HilcastError("bad-value", "'groups' and 'sink' exclude each other: a sink is the one place to deliver to")
+    return groups
 
 
 def receipt(
@@ -270,3 +284,52 @@ def joined_ids(ids: list[str]) -> str:
         return text
     cut = text.rfind(",", 0, SUBSCRIPTIONS_BYTES_MAX - 3)
     return text[: cut + 1] + "…"
+
+
+# ── one message for several clients ─────────────────────────────────────────────────────────────────────────────────
+
+
+def write_members(matched: Mapping[str, Sequence[str]]) -> list[tuple[bytes, list[str]]]:
+    """The header `hilcast_members` of a message for these clients, and whom it names; several where one is too long.
+
+    >>> write_members({"bob": ["s3"], "alice": ["s2", "s1"]})
+    [(b'alice=s1,s2;bob=s3', ['alice', 'bob'])]
+    """
+    headers: list[tuple[bytes, list[str]]] = []
+    texts: list[str] = []
+    clients: list[str] = []
+    size = 0
+    for client in sorted(matched):
+        text = f"{client}={joined_ids(list(matched[client]))}"
+        if texts and size + len(text) + 1 > SUBSCRIPTIONS_BYTES_MAX:
+            headers.append((";".join(texts).encode(), clients))
+            texts, clients, size = [], [], 0
+        texts.append(text)
+        clients.append(client)
+        size += len(text) + 1
+    return [*headers, (";".join(texts).encode(), clients)] if texts else headers
+
+
+def read_members(header: bytes) -> dict[str, str]:
+    """Whom a message of a group or broadcast topic is for: by client the ids that matched, comma separated.
+
+    >>> read_members(b"alice=s1,s2;bob=s3")
+    {'alice': 's1,s2', 'bob': 's3'}
+    """
+    entries = (entry.partition("=") for entry in header.decode().split(";") if entry)
+    return {client: ids for client, _, ids in entries}
+
+
+class Span(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A client may be served through this topic: from an offset on, and once it has left, up to another."""
+
+    topic: str
+    first: int
+    end: int | None = None
+    """The offset after the last message that can name it; None while more may come."""
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """The value of a record of the topic `groups`, whose key is BROKER/CLIENT."""
+
+    spans: list[Span]

@@ -52,6 +52,10 @@ class Topics:
     def progress(self) -> str:
         return f"{self.prefix}.progress"
 
+    @property
+    def groups(self) -> str:
+        return f"{self.prefix}.groups"
+
     def link(self, origin: str, target: str) -> str:
         return f"{self.prefix}.link.{origin}.{target}"
 

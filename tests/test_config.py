@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.config import Config, Overlay, Settings, Topics, load, parse, redacted
+from state.config import CLUSTERINGS, Config, Distribution, Overlay, Settings, Topics, load, parse, redacted
+from state.distribution import clustering
 from state.errors import ConfigError
 from state.overlay import faults
 from state.space.event_type import Attribute, EventType
@@ -159,7 +160,8 @@ def test_router_tunables_and_groups() -> None:
         _with('[settings]\ntrigger_ms = 50\nmaster = "local[2]"\n[distribution.b2]\ngroups = 8\nthreshold = 1')
     )
     assert config.settings == Settings(trigger_ms=50, master="local[2]")
-    assert (config.distribution["b2"].groups, config.distribution["b2"].threshold) == (8, 1.0)
+    assert config.distribution == {"b2": Distribution(groups=8, threshold=1.0)}
+    assert set(CLUSTERINGS) == set(clustering.CLUSTERINGS)
 
 
 def test_times_in_the_grid_may_be_text_or_toml() -> None:
@@ -209,7 +211,7 @@ TYPES = '[types.t.attributes]\na = { kind = "int" }\n'
         ),
         (OVERLAY + TYPES + "[settings]\nmaster = 4", "settings.master: must be text, not 4"),
         (OVERLAY + TYPES + "[distribution.x]\ngroups=1\nthreshold=0", "distribution.x: is no broker of the overlay"),
-        (OVERLAY + TYPES + "[distribution.b]\ngroups=1", "distribution.b.threshold: missing"),
+        (OVERLAY + TYPES + "[distribution.b]\nthreshold=1", "distribution.b.groups: missing"),
         (
             OVERLAY + TYPES + "[distribution.b]\ngroups=1\nthreshold=1.5",
             "distribution.b.threshold: must be a number from 0 to 1, not 1.5",

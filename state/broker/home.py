@@ -62,6 +62,8 @@ class Fact(msgspec.Struct, kw_only=True):
     """The grid on which `wide` was decided."""
     parts: list[str] = []
     """Where its geometry is: `cube:n`, `wide:n`."""
+    groups: bool = False
+    """Whether its client may be served through group and broadcast topics."""
 
 
 class HomeState(msgspec.Struct):
@@ -194,6 +196,7 @@ class Home:
             timestamp_ms=record.timestamp_ms,
             live=True,
             parts=[] if live is None else live.parts,
+            groups=event.groups,
         )
         self.state.facts[slot] = fact
         self._put(slot, fact, placement)
@@ -289,7 +292,8 @@ class Home:
         owner, residual = fact.owner or "", placement.residual
         if slot.startswith("a/"):
             return Advertised(f"{self.key.broker}/{slot[2:]}", owner, residual or "", pack(boxes))
-        return LocalEntry(slot[2:], owner, self._destination(fact), residual, pack(boxes), placement.exact)
+        destination = self._destination(fact)
+        return LocalEntry(slot[2:], owner, destination, residual, pack(boxes), placement.exact, fact.groups)
 
     def _drop(self, part: str, slot: str) -> None:
         self.puts.get(part, {}).pop(slot, None)

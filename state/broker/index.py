@@ -54,6 +54,8 @@ class CompiledPart(msgspec.Struct, kw_only=True):
     owners: bytes
     links: dict[str, Packed]
     advertisements: list[tuple[str, str]]
+    grouped: list[int] = []
+    """Owners whose clients may be served through group and broadcast topics."""
 
     @classmethod
     def of(
@@ -76,6 +78,7 @@ class CompiledPart(msgspec.Struct, kw_only=True):
             owners=owners.astype("<i4").tobytes(),
             links={n: pack(_join(geometry, d)) for n, geometry in sorted(links.items()) if geometry},
             advertisements=sorted(advertisements),
+            grouped=[i for i, entry in enumerate(local) if entry.groups],
         )
 
 
@@ -127,6 +130,8 @@ class Junction:
     residuals: dict[int, Callable[[Mapping[str, object]], bool]] = field(default_factory=dict)
     doubtful: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """Owners whose boxes are a superset even for points."""
+    grouped: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
+    """By owner: whether its client may be served through group and broadcast topics."""
     matcher: BitmapMatcher | None = None
     link_boxes: dict[str, BitmapMatcher] = field(default_factory=dict)
     link_ranges: dict[str, CompiledTable] = field(default_factory=dict)
@@ -150,7 +155,7 @@ class Junction:
         """
         self = cls(event_type, grid)
         known = {} if before is None else before._filters
-        boxes, owners, doubtful, base = [], [], [], 0
+        boxes, owners, doubtful, grouped, base = [], [], [], [], 0
         for part in parts:
             self.ids += part.ids
             self.clients += part.clients
@@ -158,12 +163,15 @@ class Junction:
             for owner, text in part.residuals.items():
                 self.residuals[base + owner] = self._read(text, known)[1]
             doubtful += [base + owner for owner in part.doubtful]
+            grouped += [base + owner for owner in part.grouped]
             part_boxes = unpack(part.boxes)
             assert isinstance(part_boxes, Boxes)
             boxes.append(part_boxes)
             owners.append(np.frombuffer(part.owners, "<i4").astype(np.int64) + base)
             base += len(part.ids)
         self.doubtful = np.array(doubtful, np.int64)
+        self.grouped = np.zeros(base, bool)
+        self.grouped[grouped] = True
         joined = join_boxes(boxes, event_type.d)
         if len(joined):
             self.matcher = BitmapMatcher(joined, np.concatenate(owners))

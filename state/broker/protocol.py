@@ -75,6 +75,8 @@ class LocalEntry(msgspec.Struct, array_like=True, frozen=True):
     geometry: Packed
     exact: bool = True
     """Whether the boxes decide for events whose values are points."""
+    groups: bool = False
+    """Whether its client may be served through group and broadcast topics."""
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
