@@ -9,6 +9,7 @@ Layout (prefix `hilcast`; also under the key `hilcast:help`):
     hilcast:BROKER:TYPE:PART:links       hash: neighbour -> what it asked for
     hilcast:BROKER:TYPE:PART:forwarding:NEIGHBOUR    hash: entry -> forwarded, covered by ..., merged into ...
     hilcast:grid:TYPE                    JSON: the Hilbert grid, for clients that map by themselves
+    hilcast:BROKER:groups                hash: shared topic -> the clients that read it; `:groups:index` packed
 
 Index and vector entry are written by one script that refuses a lower (generation, batch). An entry counts only under
 the run id of the Redis that is up now: after a restart from an old dump everything is written again.
@@ -56,6 +57,7 @@ HELP = """hilcast keeps its routing index here. It is derived: everything can be
 {p}:BROKER:TYPE:PART:forwarding:NEIGHBOUR   hash: entry -> forwarded, covered by others, merged into ranges
 {p}:BROKER:TYPE:PART:index   packed form of the same for the route workers (not for people)
 {p}:grid:TYPE                JSON: the Hilbert grid of a type, for clients that map by themselves
+{p}:BROKER:groups            hash: group or broadcast topic -> the clients that read it (brokers with groups)
 PART is cube:N (a block of the Hilbert grid) or wide:N (filters that touch many cubes).
 The first {n} entries of a part are shown. The same and more: hilcast inspect BROKER TYPE"""
 
@@ -157,6 +159,19 @@ class RedisIndex:
         pipe = self._client.pipeline(transaction=False)
         for name, grid in grids.items():
             pipe.set(f"{self.prefix}:grid:{name}", json.dumps(grid.describe()))
+
+    def publish_groups(self, broker: str, generation: int, blob: bytes, readers: Mapping[str, Sequence[str]]) -> None:
+        """Hand the assignment of a broker's clients to shared topics to the route workers."""
+        run, version = self.run_id(), time.time_ns() // 1_000_000
+        self._publish(
+            keys=[self.vector_key, f"{self.prefix}:{broker}:groups:index"],
+            args=[_groups_field(broker), generation, version, run, _seal(blob, generation, version)],
+        )
+        pipe = self._client.pipeline(transaction=False)
+        pipe.delete(f"{self.prefix}:{broker}:groups")
+        if readers:
+            shown = {topic: _some(clients) for topic, clients in readers.items()}
+            pipe.hset(f"{self.prefix}:{broker}:groups", mapping=shown)
         pipe.execute()
 
     def retire(self, keys: Iterable[Key]) -> None:
@@ -182,6 +197,20 @@ class RedisIndex:
             return []
         blobs = self._client.mget([self._name(key, "index") for key in keys])
         return [_unseal(blob) for blob in blobs]
+
+    def load_groups(self, broker: str) -> tuple[str, bytes] | None:
+        """Epoch and packed assignment of a broker; None where it is missing or damaged."""
+        return _opened(self._client.get(f"{self.prefix}:{broker}:groups:index"))
+
+    def groups_missing(self, brokers: Iterable[str], generation: int) -> set[str]:
+        """Brokers whose assignment Redis has lost."""
+        run, vector = self.vector()
+        return {broker for broker in brokers if groups_version(vector, broker, run, generation) is None}
+
+    def groups(self, broker: str) -> dict[str, str]:
+        """The shared topics of a broker and who reads them, in words."""
+        stored = self._client.hgetall(f"{self.prefix}:{broker}:groups")
+        return {k.decode(): v.decode() for k, v in stored.items()}
 
     def meta(self, key: Key) -> dict[str, str]:
         """The readable summary of one part."""
@@ -248,14 +277,35 @@ def _seal(blob: bytes, generation: int, batch: int) -> bytes:
     return hashlib.blake2b(epoch + blob, digest_size=8).digest() + bytes([len(epoch)]) + epoch + blob
 
 
-def _unseal(sealed: bytes | None) -> tuple[str, CompiledPart] | None:
+def _opened(sealed: bytes | None) -> tuple[str, bytes] | None:
     if sealed is None or len(sealed) < 10:
         return None
     size = sealed[8]
     epoch, blob = sealed[9 : 9 + size], sealed[9 + size :]
     if hashlib.blake2b(epoch + blob, digest_size=8).digest() != sealed[:8]:
         return None
-    return epoch.decode(), load_part(blob)
+    return epoch.decode(), blob
+
+
+def _unseal(sealed: bytes | None) -> tuple[str, CompiledPart] | None:
+    opened = _opened(sealed)
+    return None if opened is None else (opened[0], load_part(opened[1]))
+
+
+def _groups_field(broker: str) -> str:
+    """The field of the version vector that tells of a broker's groups; no key of a part has two slashes in a row."""
+    return f"{broker}//groups"
+
+
+def groups_version(vector: Mapping[str, Version], broker: str, run: str, generation: int) -> Version | None:
+    """The version of a broker's assignment, if it was written in this generation under the Redis that is up now."""
+    version = vector.get(_groups_field(broker))
+    return version if version is not None and (version.run, version.generation) == (run, generation) else None
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - READABLE_MAX
+    return ", ".join(names[:READABLE_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _noun(kind: int) -> str:

@@ -11,7 +11,7 @@ import gc
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import redis
 from confluent_kafka import Producer
@@ -20,8 +20,9 @@ from state.broker.index import CompiledPart, Junction
 from state.broker.keys import Key, index_keys
 from state.broker.protocol import Republish, encode
 from state.broker.routing import Tree
+from state.broker.sharing import Assignment, Sharing
 from state.client_settings import librdkafka
-from state.redis_index import RedisIndex, Version
+from state.redis_index import RedisIndex, Version, groups_version
 from state.space.grid import Grid
 from streaming.boot import Boot
 
@@ -39,6 +40,8 @@ class Snapshot:
     """By type, then by broker."""
     epoch: str
     stale: bool = False
+    sharing: Mapping[str, Sharing] = field(default_factory=dict)
+    """By broker: who may be served through shared topics."""
 
 
 class IndexCache:
@@ -54,6 +57,8 @@ class IndexCache:
         self.grids = {name: Grid.of(event_type) for name, event_type in boot.config.types.items()}
         self._parts: dict[Key, tuple[str, CompiledPart]] = {}
         self._junctions: dict[tuple[str, str], Junction] = {}
+        self._sharing: dict[str, tuple[str, Sharing]] = {}
+        """By broker: version and assignment."""
         self._snapshot: Snapshot | None = None
         self._asked: dict[Key, float] = {}
         self._producer: Producer | None = None
@@ -69,6 +74,7 @@ class IndexCache:
                 return self._snapshot
             waited = time.monotonic() - started
             if self.config.deployment.stale == "route" and self._snapshot is not None and waited > STALE_AFTER_S:
+                # nobody may be served by an old assignment: its readers may have left
                 return Snapshot(self._snapshot.junctions, self._snapshot.epoch, stale=True)
             if why != told and waited > 1.0:
                 _say(f"routing waits: {why}")
@@ -98,10 +104,27 @@ class IndexCache:
                 self._ask(key)
                 return "a part of the index in redis is lost or damaged"
             self._parts[key] = loaded
-        if stale or self._snapshot is None:
+        if self._load_groups(run, vector):
+            self._snapshot = None
+        if stale or not self._junctions:
             self._rebuild({(key.broker, key.type) for key in stale})
         self._publish(f"{self.boot.generation}.{batch}")
         return ""
+
+    def _load_groups(self, run: str, vector: Mapping[str, Version]) -> bool:
+        """Bring the assignments up to the vector; a lost one means unicast. Tell whether anything changed."""
+        before = {broker: version for broker, (version, _) in self._sharing.items()}
+        for broker in self.config.distribution:
+            version = groups_version(vector, broker, run, self.boot.generation)
+            held = self._sharing.get(broker)
+            if version is None:
+                self._sharing.pop(broker, None)
+            elif held is None or held[0] != version.epoch:
+                loaded = self.redis.load_groups(broker)
+                self._sharing.pop(broker, None)
+                if loaded is not None:
+                    self._sharing[broker] = loaded[0], Sharing(Assignment.decode(loaded[1]))
+        return before != {broker: version for broker, (version, _) in self._sharing.items()}
 
     def _rebuild(self, touched: set[tuple[str, str]]) -> None:
         """Join the parts of what changed, aside, then swap."""
@@ -123,7 +146,8 @@ class IndexCache:
         by_type: dict[str, dict[str, Junction]] = {t: {} for t in self.config.types}
         for (broker, type_name), junction in self._junctions.items():
             by_type[type_name][broker] = junction
-        self._snapshot = Snapshot(by_type, epoch)
+        sharing = {broker: held for broker, (_, held) in self._sharing.items()}
+        self._snapshot = Snapshot(by_type, epoch, sharing=sharing)
 
     def count(self, figures: Mapping[str, int]) -> None:
         """Add to the live figures; they are for people, so an absent Redis costs nothing but the figures."""

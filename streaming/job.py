@@ -7,6 +7,7 @@ lock the checkpoint ─> topics ─> generation (continue, or rebuild from the r
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import signal
 import sys
@@ -32,6 +33,7 @@ from state.warm import warm
 from streaming import control, route
 from streaming.boot import Boot
 from streaming.checkpoint import Checkpoint, Generation
+from streaming.grouper import Grouper
 from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
 from streaming.progress import Committer, ProgressListener
@@ -74,6 +76,7 @@ class Job:
         )
         self.timers = Timers(config, self._send)
         self.offsets = Offsets(config)
+        self.grouper: Grouper | None = None
         self.queries: dict[str, StreamingQuery] = {}
         self._grids = {name: Grid.of(event_type) for name, event_type in config.types.items()}
         self._beaten = (0.0, 0)
@@ -94,6 +97,7 @@ class Job:
         generation = self._begin()
         patiently(lambda: self.redis.describe_grids(self._grids), say=say)
         boot = Boot(self.config, generation.number)
+        self._begin_groups(generation.number)
         say("preparing the kernels (compiled once, then kept)")
         warm(self.config)
         say("starting Spark")
@@ -164,6 +168,8 @@ class Job:
         spark.stop()
         self.producer.flush(10.0)
         self.registry.close()
+        if self.grouper is not None:
+            self.grouper.close()
         self.redis.close()
         self.checkpoint.close()
         say("stopped")
@@ -194,6 +200,14 @@ class Job:
         self.checkpoint.begin(generation)
         self._seeded_to = {self.config.topics.control: self.offsets.ends(self.config.topics.control)}
         return generation
+
+    def _begin_groups(self, generation: int) -> None:
+        """Take up the groups of the hosted brokers, or see to it that those of before are left."""
+        if self.config.topics.groups not in self.topics.existing():
+            return
+        self.grouper = Grouper(self.config, generation, self.topics, self.redis, self._produce, self._flush)
+        for key, fact in self.registry.facts.items():
+            self.grouper.follow(key, fact)
 
     def _install(self, rebuilt: Rebuilt, number: int) -> None:
         """Put a new generation in place: topics, index, then the seeds of the states and the first words to others."""
@@ -237,6 +251,7 @@ class Job:
                 if now - watched > WATCH_S:
                     watched = now
                     self._watch_redis()
+                    self._regroup(listener)
                     self._note(listener)
                 if now - checked > TOPICS_S:
                     checked = now
@@ -257,9 +272,22 @@ class Job:
 
     def _tick(self) -> None:
         for key in self.registry.catch_up():
-            self.timers.follow(key, self.registry.facts.get(key))
+            fact = self.registry.facts.get(key)
+            self.timers.follow(key, fact)
+            if self.grouper is not None:
+                self.grouper.follow(key, fact)
         if self.timers.fire(int(time.time() * 1000), self.registry.facts):
             self._flush()
+
+    def _regroup(self, listener: ProgressListener) -> None:
+        if self.grouper is None:
+            return
+        routed = listener.latest.get("route")
+        began_s = None if routed is None else datetime.datetime.fromisoformat(routed["began"]).timestamp()
+        try:
+            self.grouper.tick(began_s)
+        except redis.RedisError:
+            return  # away: everybody is served by unicast once it is back, until it is asked again in a second
 
     def _watch_redis(self) -> None:
         """Have everything written again that Redis lost."""
@@ -306,6 +334,8 @@ class Job:
             for (kind, broker, _, _), fact in self.registry.facts.items()
             if kind == "subscription" and fact.live and broker in hosts
         }
+        if self.grouper is not None:
+            wanted |= self.grouper.topics()
         recreated += self.topics.recreate(wanted)
         if recreated:
             say(f"recreated topics that had gone: {', '.join(recreated[:5])}{' ...' if len(recreated) > 5 else ''}")

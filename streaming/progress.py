@@ -112,6 +112,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
             "hosts": list(self.config.deployment.hosts),
             "epoch": f"{self.generation}.{progress['batchId']}",
             "offsets": offsets,
+            "began": progress["timestamp"],
             "rows": progress["numInputRows"],
             "batch_ms": progress.get("batchDuration", 0),
             "lag": sum(int(s.get("metrics", {}).get("maxOffsetsBehindLatest", 0)) for s in progress["sources"]),

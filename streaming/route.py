@@ -22,8 +22,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from state.broker.index import Junction
 from state.broker.routing import Routed, route
+from state.broker.sharing import BROADCAST
 from state.config import Config
-from state.messages import Output, dead_letter_headers, delivery_id, event_digest, joined_ids
+from state.messages import Output, dead_letter_headers, delivery_id, event_digest, joined_ids, write_members
 from state.space.decode import RankBatch, decode_arrow
 from streaming.assemble import Outgoing, build, plain
 from streaming.boot import Boot
@@ -35,6 +36,7 @@ from streaming.settings import sink_options, source_options
 OUTPUT = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
 OVERHEAD_BYTES = 2048
 """What Kafka adds to a record and a batch, and our small headers, generously."""
+_NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 def input_topics(config: Config) -> list[str]:
@@ -157,6 +159,7 @@ class Slice:
         entered = self._entered(rows, usable)
         routed = route(self.worker.tree, self.worker.hosts, junctions, batch, entered)
         self._links(routed, rows)
+        self._share(routed, junctions, type_name, rows, batch)
         self._deliver(routed, junctions, rows)
 
     def _entered(
@@ -213,6 +216,49 @@ class Slice:
                 self.reached[rows[crossing]] = True
         for (origin, target), wasted in routed.wasted.items():
             self.figures[f"link_wasted:{origin}>{target}"] += wasted
+
+    def _share(
+        self,
+        routed: Routed,
+        junctions: Mapping[str, Junction],
+        type_name: str,
+        rows: NDArray[np.int64],
+        batch: RankBatch,
+    ) -> None:
+        """Serve clients together where the distribution method says so; what is left goes to clients' own topics."""
+        written: list[tuple[int, int, bytes]] = []
+        for broker, sharing in sorted(self.snapshot.sharing.items()):
+            found, owners = routed.matches.get(broker, (_NOBODY, _NOBODY))
+            if not len(found):
+                continue
+            shared = sharing.share(junctions[broker], type_name, batch.ranks, found, owners)
+            for name, count in shared.figures.items():
+                self.figures[f"distribution:{broker}:{name}"] += count
+            routed.matches[broker] = found[shared.single], owners[shared.single]
+            for message in shared.messages:
+                code = self.outgoing.code(self._shared_topic(broker, message.number))
+                row = int(rows[message.row])
+                written += [(row, code, header) for header, _ in write_members(message.matched)]
+        if written:
+            self._write_shared(written)
+
+    def _shared_topic(self, broker: str, number: int) -> str:
+        topics = self.config.topics
+        return topics.broadcast(broker) if number == BROADCAST else topics.group(broker, number)
+
+    def _write_shared(self, written: list[tuple[int, int, bytes]]) -> None:
+        out = self.outgoing
+        rows = np.array([row for row, _, _ in written], np.int64)
+        distinct, inverse = np.unique(rows, return_inverse=True)
+        digests = [event_digest(source, id).hex().encode() for source, id in self.envelopes.identity(distinct)]
+        extras = [
+            out.pool("hilcast_members", [header for _, _, header in written]) + np.arange(len(written)),
+            out.pool("hilcast_event", digests) + inverse,
+            np.full(len(written), out.pool("hilcast_epoch", [self.snapshot.epoch.encode()])),
+        ]
+        out.add(rows, np.array([code for _, code, _ in written], np.int64), np.stack(extras, axis=1))
+        self.reached[rows] = True
+        self.figures["copies"] += len(written)
 
     def _deliver(self, routed: Routed, junctions: Mapping[str, Junction], rows: NDArray[np.int64]) -> None:
         """One delivery per event, client and destination, whichever brokers matched."""

@@ -32,6 +32,8 @@ def needed(config: Config) -> dict[str, NewTopic]:
     made[topics.registry] = _topic(
         config, topics.registry, 1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
     )
+    if config.distribution:
+        made[topics.groups] = _topic(config, topics.groups, 1, {"cleanup.policy": "compact"})
     made[topics.publications] = _topic(config, topics.publications, PUBLICATION_PARTITIONS, {})
     made |= {source.topic: _topic(config, source.topic, 1, {}) for source in config.sources}
     return made

@@ -96,13 +96,7 @@ class Groups:
 
     def group_of(self, points: Ranks) -> Ints:
         """Return the group of each publication, CATCH_ALL for those in no group's cells."""
-        return self._group_of_cells(self.grid.cells_of(points))
-
-    def _group_of_cells(self, cells: Ints) -> Ints:
-        if len(self.cells) == 0:
-            return np.full(len(cells), CATCH_ALL)
-        at = np.minimum(np.searchsorted(self.cells, cells), len(self.cells) - 1)
-        return np.where(self.cells[at] == cells, self.labels[at], CATCH_ALL)
+        return group_of_cells(self.cells, self.labels, self.grid.cells_of(points))
 
     def members(self) -> Bools:
         """M_q: bool (groups, clients)."""
@@ -179,6 +173,14 @@ class Groups:
         for group in range(self.n):
             clients = self.clients[meeting[self.labels == group].any(axis=0)]
             assert np.array_equal(np.flatnonzero(self.members()[group]), np.unique(clients))
+
+
+def group_of_cells(kept: Ints, labels: Ints, cells: Ints) -> Ints:
+    """The group of each of some cells: that of the kept cell it is, CATCH_ALL for the others."""
+    if len(kept) == 0:
+        return np.full(len(cells), CATCH_ALL)
+    at = np.minimum(np.searchsorted(kept, cells), len(kept) - 1)
+    return np.where(kept[at] == cells, labels[at], CATCH_ALL)
 
 
 def _holding(grid: CellGrid, cells: Ints, boxes: Boxes, clients: Ints, n_clients: int) -> Ints:

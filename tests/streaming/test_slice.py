@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pyarrow as pa
 
 from state.broker.routing import Tree
-from state.config import parse
+from state.broker.sharing import Sharing
+from state.config import Distribution, parse
+from state.distribution.grouping import Grouping
 from state.messages import delivery_id, event_digest
 from state.simulation.world import World
+from state.space.boxes import Boxes
 from streaming.envelope import HEADER
 from streaming.index_cache import Snapshot
 from streaming.route import Slice
@@ -33,11 +37,12 @@ type = "t"
 PUBLICATIONS = "hilcast.publications"
 
 
-def worker(filters):
+def worker(filters, grouped=()):
     config = parse(CONFIG)
     world = World(config)
     for id, (broker, client, text) in filters.items():
-        world.send("hilcast.subscriptions", f"{broker}/t/{id}", {"client": client, "filter": text})
+        value = {"client": client, "filter": text, "groups": client in grouped}
+        world.send("hilcast.subscriptions", f"{broker}/t/{id}", value)
     world.settle()
     deployment = world.deployments[0]
     junctions = deployment.junctions("t")
@@ -183,6 +188,30 @@ def test_a_batch_conforms_event_by_event():
     assert {h["hilcast_code"] for h in letters} == {b"not-advertised"}
     assert [int(h["hilcast_offset"]) for h in letters] == refused
     assert 30 < len(refused) < 270
+
+
+def test_a_group_gets_one_message_that_names_its_members():
+    """Clients that opted in and read a group topic are named in one message; the others keep their own topics."""
+    filters = {f"s{i}": ("b1", client, "x < 50") for i, client in enumerate(["ann", "bob", "cy", "ann"])}
+    filters["t1"] = ("b3", "ann", "x < 50")
+    cache, snapshot, counted = worker(filters, grouped=("ann", "bob"))
+    grouping = Grouping(Distribution(1, threshold=0.0), cache.config.types)
+    for id in ("s0", "s1", "s3"):
+        grouping.put("t", id, filters[id][1], Boxes.everything(1))
+    grouping.settle()
+    shared = replace(snapshot, sharing={"b1": Sharing(grouping.assignment())})
+    records = [{"value": b'{"x": 5}', "headers": ce("1")}, {"value": b'{"x": 60}', "headers": ce("2")}]
+    rows = [row for row in routed(cache, shared, records) if "link" not in row[0] and "routed" not in row[0]]
+    assert [topic for topic, _, _, _ in rows] == ["hilcast.deliver.ann", "hilcast.deliver.cy", "hilcast.group.b1.0"]
+    ann, cy, group = (dict(headers) for _, _, _, headers in rows)
+    assert ann["hilcast_subscriptions"] == b"t1", "at another broker, which has no groups"
+    assert cy["hilcast_subscriptions"] == b"s2"
+    assert group["hilcast_members"] == b"ann=s0,s3;bob=s1"
+    assert group["hilcast_event"] == event_digest(b"s", b"1").hex().encode()
+    assert group["hilcast_epoch"] == b"1.7"
+    assert not {"hilcast_client", "hilcast_delivery"} & set(group)
+    assert counted[0]["distribution:b1:group"] == 1
+    assert counted[0]["distribution:b1:saved"] == 1
 
 
 def test_copies_keep_the_order_of_their_input():

@@ -1,0 +1,191 @@
+"""Serving several clients with one message: the distribution method at work on the matches of a broker.
+
+    pairs (event, subscription) that hold
+        ├── client has not opted in, or reads no shared topic ──> deliver.CLIENT, as ever
+        └── the others ── choose ──┬── unicast ────> deliver.CLIENT
+                                   ├── group ──────> group.BROKER.N
+                                   └── broadcast ──> broadcast.BROKER
+
+Implements [STREE03] §4 in the route query (`state/distribution/method.py` has the rule). A message names the clients it
+is for, with the subscriptions that hold for each, so that reading a shared topic is exact without knowing a filter.
+
+Guarantee: whatever the assignment, every interested client is served, by its own topic or by a message that names it.
+An assignment that is lost or old therefore costs copies, never a delivery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from state.broker.index import Junction
+from state.distribution.cells import CellGrid
+from state.distribution.groups import group_of_cells
+from state.distribution.method import NEVER, Choice, choose
+
+FORMAT = 1
+BROADCAST = -1
+"""The number that stands for the broadcast topic among those of groups."""
+
+Rows = NDArray[np.int64]
+
+
+class TypeGroups(msgspec.Struct, kw_only=True):
+    """The groups of one type at a broker, packed."""
+
+    first: int
+    """The number of its first group topic."""
+    n: int
+    dims: list[int]
+    cuts: list[bytes]
+    cells: bytes
+    labels: bytes
+    members: bytes
+    """One byte per group and client."""
+
+
+class Assignment(msgspec.Struct, kw_only=True):
+    """Who of a broker's clients reads which shared topic."""
+
+    clients: list[str]
+    threshold: float
+    broadcast: float | None
+    types: dict[str, TypeGroups]
+
+    def encode(self) -> bytes:
+        return bytes([FORMAT]) + msgspec.msgpack.encode(self)
+
+    @classmethod
+    def decode(cls, blob: bytes) -> Assignment:
+        assert blob[0] == FORMAT, f"assignment of format {blob[0]}, this is {FORMAT}"
+        return msgspec.msgpack.decode(blob[1:], type=cls)
+
+    def members(self, type_name: str) -> NDArray[np.bool_]:
+        """Bool (groups, clients): who reads the topic of each group of a type."""
+        groups = self.types[type_name]
+        return np.frombuffer(groups.members, bool).reshape(groups.n, len(self.clients))
+
+    def readers(self) -> dict[int, list[str]]:
+        """By number of a group topic, and BROADCAST if there is one: the clients that read it."""
+        readers = {} if self.broadcast is None else {BROADCAST: list(self.clients)}
+        for name, groups in self.types.items():
+            for i, row in enumerate(self.members(name)):
+                readers[groups.first + i] = [self.clients[c] for c in np.flatnonzero(row)]
+        return {number: clients for number, clients in readers.items() if clients}
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message for several clients: the ids that hold, by client."""
+
+    row: int
+    number: int
+    """Of the group topic, or BROADCAST."""
+    matched: Mapping[str, list[str]]
+
+
+@dataclass
+class Shared:
+    """What became of the matches of one broker and type."""
+
+    single: NDArray[np.bool_]
+    """By pair: whether it goes to the client's own topic."""
+    messages: list[Message] = field(default_factory=list)
+    figures: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Compiled:
+    grid: CellGrid
+    cells: Rows
+    labels: Rows
+    members: NDArray[np.bool_]
+    first: int
+
+
+class Sharing:
+    """An assignment, ready to be asked."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self._codes: dict[str, tuple[Junction, Rows]] = {}
+        self._number = {client: i for i, client in enumerate(assignment.clients)}
+        self._types = {
+            name: _Compiled(
+                CellGrid(tuple(groups.dims), tuple(np.frombuffer(c, "<i8") for c in groups.cuts)),
+                np.frombuffer(groups.cells, "<i8"),
+                np.frombuffer(groups.labels, "<i8"),
+                assignment.members(name),
+                groups.first,
+            )
+            for name, groups in assignment.types.items()
+        }
+
+    def share(self, junction: Junction, type_name: str, ranks: Rows, found: Rows, owners: Rows) -> Shared:
+        """Decide for the pairs (found[i], owners[i]) of one broker; `ranks` are those of the whole batch.
+
+        Cost: O(pairs log pairs), vectorised but for the names in the messages.
+        """
+        shared = Shared(np.ones(len(found), bool))
+        groups = self._types.get(type_name)
+        if groups is None or not junction.grouped.any():
+            return shared
+        codes = self._codes_of(junction, type_name)[owners]
+        able = np.flatnonzero(junction.grouped[owners] & (codes >= 0))
+        if not len(able):
+            return shared
+        rows, event = np.unique(found[able], return_inverse=True)
+        width = len(self.assignment.clients)
+        pairs, of = np.unique(event * width + codes[able], return_inverse=True)
+        choice = self._choose(groups, ranks[rows], pairs // width, pairs % width)
+        alone = np.isin(pairs, choice.unicast_rows * width + choice.unicast_clients)
+        shared.single[able] = alone[of]
+        together = able[~alone[of]]
+        number = np.where(choice.broadcast, BROADCAST, choice.group + groups.first)
+        numbers = number[event[~alone[of]]]
+        self._write(shared, junction, found[together], numbers, owners[together])
+        self._count(shared, groups, int(alone.sum()), pairs[~alone] // width, number)
+        return shared
+
+    def _choose(self, groups: _Compiled, ranks: Rows, rows: Rows, clients: Rows) -> Choice:
+        label = group_of_cells(groups.cells, groups.labels, groups.grid.cells_of(ranks))
+        everybody = np.ones(len(self.assignment.clients), bool)
+        broadcast = self.assignment.broadcast
+        return choose(
+            rows, clients, label, groups.members, self.assignment.threshold,
+            everybody if broadcast is not None else None, NEVER if broadcast is None else broadcast,
+        )  # fmt: skip
+
+    def _codes_of(self, junction: Junction, type_name: str) -> Rows:
+        """The number of each owner's client here, -1 for those that read no shared topic."""
+        known = self._codes.get(type_name)
+        if known is None or known[0] is not junction:
+            codes = np.array([self._number.get(client, -1) for client in junction.clients], np.int64)
+            self._codes[type_name] = known = (junction, codes)
+        return known[1]
+
+    def _write(self, shared: Shared, junction: Junction, rows: Rows, numbers: Rows, owners: Rows) -> None:
+        matched: dict[tuple[int, int], dict[str, list[str]]] = {}
+        for row, number, owner in zip(rows.tolist(), numbers.tolist(), owners.tolist(), strict=True):
+            clients = matched.setdefault((row, number), {})
+            clients.setdefault(junction.clients[owner], []).append(junction.ids[owner])
+        shared.messages = [Message(row, number, clients) for (row, number), clients in sorted(matched.items())]
+
+    def _count(self, shared: Shared, groups: _Compiled, alone: int, served: Rows, number: Rows) -> None:
+        """Count messages by method, copies saved, and copies that clients will throw away."""
+        sizes = groups.members.sum(axis=1)
+        sent = [message.number for message in shared.messages]
+        broadcasts = sent.count(BROADCAST)
+        readers = broadcasts * len(self.assignment.clients)
+        readers += int(sum(sizes[n - groups.first] for n in sent if n != BROADCAST))
+        shared.figures = {
+            "unicast": alone,
+            "group": len(sent) - broadcasts,
+            "broadcast": broadcasts,
+            "saved": len(served) - len(sent),
+            "discarded": readers - len(served),
+        }
