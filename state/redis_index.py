@@ -29,6 +29,7 @@ import redis
 from state.broker.forwarding import READABLE_MAX
 from state.broker.index import CompiledPart, load_part
 from state.broker.keys import Key
+from state.broker.protocol import unpack
 from state.config import Config
 from state.space.grid import Grid
 
@@ -143,7 +144,7 @@ class RedisIndex:
             local = _local(part)
             if local:
                 pipe.hset(self._name(key, "local"), mapping=local)
-            links = {n: f"{len(g.lows) // (8 * max(g.d, 1))} {_noun(g.kind)}" for n, g in part.links.items()}
+            links = {n: f"{len(unpack(g))} {_noun(g.kind)}" for n, g in part.links.items()}
             if links:
                 pipe.hset(self._name(key, "links"), mapping=links)
         for key, told in forwarding.items():

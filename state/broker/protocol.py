@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from state.reductions.interface import Geometry, Ranges
+from state.reductions.interval_table import pack_ranges, unpack_ranges
 from state.space.boxes import Boxes
 
 FORMAT = 1
@@ -29,7 +30,7 @@ BOXES, RANGES = 0, 1
 
 
 class Packed(msgspec.Struct, array_like=True, frozen=True):
-    """Geometry as raw little-endian int64 columns."""
+    """Boxes as raw little-endian int64 columns, or a table of ranges as `pack_ranges` packs it, in `lows` alone."""
 
     kind: int
     d: int
@@ -49,13 +50,13 @@ def pack(geometry: Geometry) -> Packed:
     """
     if isinstance(geometry, Boxes):
         return Packed(BOXES, geometry.d, _raw(geometry.lows), _raw(geometry.highs))
-    return Packed(RANGES, 1, _raw(geometry.starts), _raw(geometry.ends))
+    return Packed(RANGES, 1, pack_ranges(geometry) if len(geometry) else b"", b"")
 
 
 def unpack(packed: Packed) -> Geometry:
-    lows, highs = np.frombuffer(packed.lows, "<i8"), np.frombuffer(packed.highs, "<i8")
     if packed.kind == RANGES:
-        return Ranges(lows, highs)
+        return unpack_ranges(packed.lows) if packed.lows else Ranges.empty()
+    lows, highs = np.frombuffer(packed.lows, "<i8"), np.frombuffer(packed.highs, "<i8")
     return Boxes(lows.reshape(-1, packed.d), highs.reshape(-1, packed.d))
 
 

@@ -474,7 +474,7 @@ def unpack_numbers(blob: bytes, count: int, at: int = 0) -> tuple[Integers, int]
 def pack_ranges(ranges: Ranges) -> bytes:
     """Pack a table, about 2 bytes a range: the format number, how many, then gap and length of each in turn.
 
-    The broker's own parts in Redis hold plain columns (`state/broker/protocol.py`), 16 bytes a range.
+    What neighbours are told, what cubes hold of it and the index in Redis are packed so (`state/broker/protocol.py`).
 
     >>> pack_ranges(Ranges(np.array([32, 45]), np.array([35, 46]))).hex()
     '010220030901'
