@@ -78,6 +78,10 @@ class Drill:
         where = {"prefix": self.prefix, "kafka": self.services.kafka, "redis": self.services.redis}
         self.path.write_text(CONFIG.format(**where, **reductions))
 
+    def more_of(self):
+        """Further members of a subscription."""
+        return {}
+
     def change(self, n, withdraw=0.25):
         for _ in range(n):
             broker = self.rng.choice(self.config.overlay.brokers)
@@ -88,7 +92,7 @@ class Drill:
                 self.live.pop((broker, type_name, id), None)
                 continue
             client, text = f"c{self.rng.randint(0, 12)}", self.filters[type_name]()
-            self.wire.subscribe(broker, type_name, id, client, text)
+            self.wire.subscribe(broker, type_name, id, client, text, **self.more_of())
             self.live[broker, type_name, id] = (client, text)
         self.wire.flush()
 

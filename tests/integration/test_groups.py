@@ -1,0 +1,130 @@
+"""Group and broadcast topics on the real services, read span by span with a client that is not ours."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+
+import pytest
+import redis
+
+from state.messages import read_members
+from tests.integration.test_overlay import Drill
+
+GROUPS = """
+[distribution.b2]
+groups = 4
+threshold = 0.1
+regroup_s = 1
+[distribution.b4]
+groups = 2
+threshold = 0.0
+broadcast = 0.3
+clustering = "forgy"
+regroup_s = 1
+"""
+
+
+class Sharing(Drill):
+    """The drill of the overlay with most clients opting in, and two brokers that have groups."""
+
+    def __init__(self, services, folder, prefix):
+        super().__init__(services, folder, prefix, seed=3)
+        self.messages = Counter()
+        """Messages of shared topics, by kind of topic, as of the last comparison."""
+
+    def configure(self, *reductions, distribution=GROUPS):
+        super().configure(*reductions)
+        self.path.write_text(self.path.read_text() + distribution)
+
+    def more_of(self):
+        return {"groups": self.rng.random() < 0.8}
+
+    def spans(self):
+        """By client: topic, first offset and end of each of its spans."""
+        last = {record.key.decode(): record for record in self.wire.read("groups")}
+        found = defaultdict(list)
+        for key, record in last.items():
+            for span in record.json["spans"] if record.value is not None else []:
+                found[key.split("/")[1]].append((span["topic"], span["first"], span.get("end")))
+        return found
+
+    def compare(self):
+        """Everything by unicast, group or broadcast against the oracle; a message names a client inside its spans."""
+        self.wire.routed(self.sent)
+        got = defaultdict(set)
+        for topic in sorted(t for t in self.wire.topics() if t.startswith(f"{self.prefix}.deliver.")):
+            for record in self.wire.read(f"/{topic}"):
+                place = (record.header("hilcast_client"), record.header("ce_id"))
+                got[place] |= set(record.header("hilcast_subscriptions").split(","))
+        shared = [t for t in self.wire.topics() if t.startswith((f"{self.prefix}.group.", f"{self.prefix}.broadcast."))]
+        records = [record for topic in sorted(shared) for record in self.wire.read(f"/{topic}")]
+        spans = self.spans()
+        self.messages = Counter(record.topic.split(".")[1] for record in records)
+        for record in records:
+            for client, ids in read_members((record.header("hilcast_members") or "").encode()).items():
+                got[client, record.header("ce_id")] |= set(ids.split(","))
+                assert any(
+                    topic == record.topic and first <= record.offset and (end is None or record.offset < end)
+                    for topic, first, end in spans[client]
+                ), f"{client} does not read {record.topic} at {record.offset}: {spans[client]}"
+        missing = {k: v - got.get(k, set()) for k, v in self.expected.items() if v - got.get(k, set())}
+        wrong = {k: v - self.expected.get(k, set()) for k, v in got.items() if v - self.expected.get(k, set())}
+        assert not missing, f"{len(missing)} of {len(self.expected)} missing: {list(missing.items())[:3]}"
+        assert not wrong, f"{len(wrong)} wrong: {list(wrong.items())[:3]}"
+
+    def settle(self, holds, timeout_s=60.0):
+        """Publish a little until the spans are as they should be: they are closed by what is routed."""
+        deadline = time.monotonic() + timeout_s
+        while not holds(self.spans()):
+            assert time.monotonic() < deadline, dict(self.spans())
+            self.publish(5)
+            time.sleep(0.5)
+
+
+def open_topics(spans):
+    return {topic for client in spans.values() for topic, _, end in client if end is None}
+
+
+@pytest.mark.services
+def test_shared_topics_lose_nothing_while_groups_change(services, tmp_path, unique):
+    """Unicast, group and broadcast together are what the oracle expects, through regrouping and every fault."""
+    drill = Sharing(services, tmp_path, unique)
+    job = drill.job.start()
+    try:
+        drill.change(250, withdraw=0.1)
+        job.wait()
+        drill.settle(lambda spans: any(".broadcast." in t for t in open_topics(spans)))
+        drill.publish(200)
+        drill.compare()
+        assert drill.messages["group"] > 10
+        assert drill.messages["broadcast"] > 0
+
+        for _ in range(4):  # regrouping goes on under the events
+            drill.change(40, withdraw=0.4)
+            job.wait()
+            drill.publish(60)
+            time.sleep(1.0)
+            drill.publish(60)
+        drill.compare()
+
+        drill.change(30)
+        job.wait()
+        drill.publish(100)
+        time.sleep(0.4)
+        job.kill()
+        job.start()
+        redis.Redis.from_url(services.redis).flushall()
+        drill.publish(100)
+        drill.compare()
+        before = drill.messages.total()
+        drill.settle(lambda _: drill.compare() or drill.messages.total() > before)
+
+        job.stop()
+        drill.configure("mics", "negative-space", "hybrid", distribution=GROUPS.split("[distribution.b4]")[0])
+        job.start()
+        drill.settle(lambda spans: not any(".b4" in topic for topic in open_topics(spans)))
+        drill.publish(100)
+        drill.compare()
+    finally:
+        job.end()
