@@ -15,87 +15,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from state.kernels import njit
+from state.reductions.active_boxes import ActiveBoxes, contained, containing, delta_of
 from state.reductions.interface import Decision, Delta, Geometry
 from state.reductions.packing import pack_entries, unpack_entries_and
 from state.space.boxes import Boxes
 
 Ints = NDArray[np.int64]
-
-
-@njit
-def _containing(lows: Ints, highs: Ints, owners: Ints, n: int, low: Ints, high: Ints, start: int) -> int:
-    """The first stored box at or after `start` that holds the box low..high, or -1; dead rows have owner -1."""
-    d = low.shape[0]
-    for i in range(start, n):
-        if owners[i] < 0:
-            continue
-        inside = True
-        for j in range(d):
-            if lows[i, j] > low[j] or highs[i, j] < high[j]:
-                inside = False
-                break
-        if inside:
-            return i
-    return -1
-
-
-@njit
-def _contained(lows: Ints, highs: Ints, owners: Ints, n: int, low: Ints, high: Ints, hits: Ints) -> int:
-    """Write the rows of stored boxes inside the box low..high to `hits`; return how many."""
-    d = low.shape[0]
-    count = 0
-    for i in range(n):
-        if owners[i] < 0:
-            continue
-        inside = True
-        for j in range(d):
-            if lows[i, j] < low[j] or highs[i, j] > high[j]:
-                inside = False
-                break
-        if inside:
-            hits[count] = i
-            count += 1
-    return count
-
-
-class _Rows:
-    """The boxes of the active entries in flat arrays; a removed entry leaves dead rows until the next compaction."""
-
-    def __init__(self, d: int) -> None:
-        self.lows = np.empty((16, d), np.int64)
-        self.highs = np.empty((16, d), np.int64)
-        self.owners = np.empty(16, np.int64)
-        self.n = 0
-        self.dead = 0
-        self.rows: dict[int, NDArray[np.int64]] = {}
-
-    def add(self, owner: int, boxes: Boxes) -> None:
-        m = len(boxes)
-        if self.n + m > len(self.owners):
-            self._make_room(m)
-        rows = np.arange(self.n, self.n + m)
-        self.lows[rows], self.highs[rows], self.owners[rows] = boxes.lows, boxes.highs, owner
-        self.rows[owner] = rows
-        self.n += m
-
-    def remove(self, owner: int) -> None:
-        rows = self.rows.pop(owner)
-        self.owners[rows] = -1
-        self.dead += len(rows)
-
-    def _make_room(self, m: int) -> None:
-        keep = np.flatnonzero(self.owners[: self.n] >= 0)
-        size = max(16, 2 * (len(keep) + m))
-        lows, highs, owners = self.lows[keep], self.highs[keep], self.owners[keep]
-        d = lows.shape[1]
-        self.lows, self.highs = np.empty((size, d), np.int64), np.empty((size, d), np.int64)
-        self.owners = np.full(size, -1, np.int64)
-        self.n, self.dead = len(keep), 0
-        self.lows[: self.n], self.highs[: self.n], self.owners[: self.n] = lows, highs, owners
-        order = np.argsort(owners, kind="stable")
-        cuts = np.flatnonzero(np.diff(owners[order])) + 1
-        self.rows = {int(owners[rows[0]]): rows for rows in np.split(order, cuts) if len(rows)}
 
 
 class Covering:
@@ -120,7 +45,7 @@ class Covering:
         self._numbers: dict[str, int] = {}
         self._ids: dict[int, str] = {}
         self._next = 0
-        self._active = _Rows(domain.d)
+        self._active = ActiveBoxes(domain.d)
         self._coverer: dict[str, str] = {}
         self._covers: dict[str, dict[str, None]] = {}
 
@@ -146,7 +71,7 @@ class Covering:
             self._put_in(id, boxes, touched)
         for id in orphans:
             self._put_in(id, self._entries[id], touched)
-        return self._delta(touched)
+        return delta_of(touched, self._entries, self._numbers)
 
     def _take_out(self, id: str, touched: dict[str, Boxes | None]) -> dict[str, None]:
         """Remove an entry; return the ids that it had been covering."""
@@ -195,37 +120,24 @@ class Covering:
         self._withhold(id, coverer)
 
     def _find_coverer(self, boxes: Boxes) -> str | None:
-        rows = self._active
+        lows, highs, owners = self._active.arrays
         start = 0
         while True:
-            row = int(_containing(rows.lows, rows.highs, rows.owners, rows.n, boxes.lows[0], boxes.highs[0], start))
+            row = int(containing(lows, highs, owners, boxes.lows[0], boxes.highs[0], start))
             if row < 0:
                 return None
-            owner = int(rows.owners[row])
+            owner = int(owners[row])
             if len(boxes) == 1 or _covers(self._entries[self._ids[owner]], boxes):
                 return self._ids[owner]
             start = row + 1
 
     def _find_covered(self, boxes: Boxes) -> list[str]:
-        rows = self._active
-        hits = np.empty(rows.n, np.int64)
-        owners: set[int] = set()
+        lows, highs, owners = self._active.arrays
+        found: set[int] = set()
         for low, high in boxes:
-            count = int(_contained(rows.lows, rows.highs, rows.owners, rows.n, low, high, hits))
-            owners.update(int(o) for o in rows.owners[hits[:count]])
-        ids = [self._ids[owner] for owner in sorted(owners)]
+            found.update(owners[contained(lows, highs, owners, low, high)].tolist())
+        ids = [self._ids[owner] for owner in sorted(found)]
         return [id for id in ids if _covers(boxes, self._entries[id])]
-
-    def _delta(self, touched: dict[str, Boxes | None]) -> Delta:
-        added: dict[str, Geometry] = {}
-        removed = []
-        for id, before in touched.items():
-            now = self._entries[id] if id in self._numbers else None
-            if now is None and before is not None:
-                removed.append(id)
-            elif now is not None and (before is None or before != now):
-                added[id] = now
-        return Delta(added, tuple(removed))
 
     def decide(self, entry: Geometry) -> Decision:
         assert isinstance(entry, Boxes)

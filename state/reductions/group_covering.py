@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from state.kernels import njit
+from state.reductions.active_boxes import ActiveBoxes, delta_of
 from state.reductions.interface import Decision, Delta, Geometry
 from state.reductions.packing import pack_entries, unpack_entries_and
 from state.reductions.rspc import Verdict, seed_of
@@ -40,69 +40,6 @@ class Judge(Protocol):
     """The names of the steps that may decide."""
 
     def __call__(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, seed: int) -> Verdict: ...
-
-
-@njit
-def _meeting(lows: Ranks, highs: Ranks, owners: Ints, low: Ranks, high: Ranks) -> Ints:
-    """The live rows that meet the box."""
-    found, count = np.empty(len(owners), np.int64), 0
-    for i in range(len(owners)):
-        meets = owners[i] >= 0
-        for j in range(len(low)):
-            if not meets:
-                break
-            meets = lows[i, j] <= high[j] and highs[i, j] >= low[j]
-        if meets:
-            found[count] = i
-            count += 1
-    return found[:count]
-
-
-class _ActiveBoxes:
-    """The boxes of the active entries in flat arrays, in the order of their coming; removed ones leave dead rows."""
-
-    def __init__(self, d: int) -> None:
-        self._allocate(16, d)
-        self._rows: dict[int, slice] = {}
-
-    def _allocate(self, size: int, d: int) -> None:
-        self._lows, self._highs = np.empty((size, d), np.int64), np.empty((size, d), np.int64)
-        self._owners = np.full(size, -1, np.int64)
-        self._n = 0
-
-    def add(self, owner: int, boxes: Boxes) -> None:
-        if self._n + len(boxes) > len(self._owners):
-            self._make_room(len(boxes))
-        rows = slice(self._n, self._n + len(boxes))
-        self._lows[rows], self._highs[rows], self._owners[rows] = boxes.lows, boxes.highs, owner
-        self._rows[owner] = rows
-        self._n = rows.stop
-
-    def remove(self, owner: int) -> None:
-        self._owners[self._rows.pop(owner)] = -1
-
-    def _make_room(self, more: int) -> None:
-        live = np.flatnonzero(self._owners[: self._n] >= 0)
-        lows, highs, owners = self._lows[live], self._highs[live], self._owners[live]
-        self._allocate(2 * (len(live) + more), lows.shape[1])
-        self._n = len(live)
-        self._lows[: self._n], self._highs[: self._n], self._owners[: self._n] = lows, highs, owners
-        for owner, rows in self._rows.items():
-            start = int(np.searchsorted(owners, owner))
-            self._rows[owner] = slice(start, start + rows.stop - rows.start)
-
-    def meeting(self, low: Ranks, high: Ranks) -> tuple[Ranks, Ranks, Ints]:
-        """The boxes that meet low..high, and their owners."""
-        n = self._n
-        rows = _meeting(self._lows[:n], self._highs[:n], self._owners[:n], low, high)
-        return self._lows[rows], self._highs[rows], self._owners[rows]
-
-    def boxes_of(self, owner: int) -> Boxes:
-        rows = self._rows[owner]
-        return Boxes(self._lows[rows], self._highs[rows])
-
-    def owners(self) -> list[int]:
-        return list(self._rows)
 
 
 class _Counters(msgspec.Struct):
@@ -138,7 +75,7 @@ class GroupCovering:
         self._numbers: dict[str, int] = {}
         self._ids: dict[int, str] = {}
         self._next = 0
-        self._active = _ActiveBoxes(domain.d)
+        self._active = ActiveBoxes(domain.d)
         self._group: dict[str, tuple[str, ...]] = {}
         self._covers: dict[str, dict[str, None]] = {}
         self._counters = _Counters(dict.fromkeys(judge.steps, 0))
@@ -161,7 +98,7 @@ class GroupCovering:
         for id, boxes in self._largest_first(news | again):
             self._put_in(id, boxes, touched)
         self._counters.promoted += sum(1 for id in again if id in self._numbers)
-        return self._delta(touched)
+        return delta_of(touched, self._entries, self._numbers)
 
     def _largest_first(self, entries: dict[str, Boxes]) -> list[tuple[str, Boxes]]:
         if len(entries) < 2:
@@ -257,17 +194,6 @@ class GroupCovering:
         self._withhold(id, group)
         self._counters.retired += 1
 
-    def _delta(self, touched: dict[str, Boxes | None]) -> Delta:
-        added: dict[str, Geometry] = {}
-        removed = []
-        for id, before in touched.items():
-            now = self._entries[id] if id in self._numbers else None
-            if now is None and before is not None:
-                removed.append(id)
-            elif now is not None and (before is None or before != now):
-                added[id] = now
-        return Delta(added, tuple(removed))
-
     # --- questions
 
     def decide(self, entry: Geometry) -> Decision:
@@ -316,7 +242,7 @@ class GroupCovering:
         assert set(self._numbers) | set(self._group) == set(self._entries)
         assert not set(self._numbers) & set(self._group)
         assert {number: id for id, number in self._numbers.items()} == self._ids
-        assert sorted(self._active.owners()) == sorted(self._ids)
+        assert sorted(self._active.owner_numbers()) == sorted(self._ids)
         for id, number in self._numbers.items():
             assert len(self._entries[id])
             assert self._active.boxes_of(number) == self._entries[id]

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from state.errors import ConfigError, HilcastError
-from state.kernels import njit
+from state.reductions.active_boxes import contained, containing, meeting
 from state.reductions.interface import Decision, Delta, Geometry
 from state.reductions.negative_space_approximate import CHOICES, ApproximateSpace
 from state.reductions.negative_tree import NegativeTree, concatenated, own, pack_boxes, split, unpack_boxes, volume
@@ -103,55 +103,6 @@ def _fault(name: str, value: object) -> str | None:
 
 
 # --- entries in flat arrays ---------------------------------------------------------------------------------
-
-
-@njit
-def _meeting(lows: Ranks, highs: Ranks, owners: NDArray[np.int64], low: Ranks, high: Ranks) -> NDArray[np.int64]:
-    """The live rows that meet the box."""
-    d = low.shape[0]
-    found, count = np.empty(len(owners), np.int64), 0
-    for i in range(len(owners)):
-        meets = owners[i] >= 0
-        for j in range(d):
-            if lows[i, j] > high[j] or highs[i, j] < low[j]:
-                meets = False
-                break
-        if meets:
-            found[count] = i
-            count += 1
-    return found[:count]
-
-
-@njit
-def _containing(lows: Ranks, highs: Ranks, owners: NDArray[np.int64], low: Ranks, high: Ranks) -> int:
-    """The first live row that contains the box, or -1."""
-    d = low.shape[0]
-    for i in range(len(owners)):
-        contains = owners[i] >= 0
-        for j in range(d):
-            if lows[i, j] > low[j] or highs[i, j] < high[j]:
-                contains = False
-                break
-        if contains:
-            return i
-    return -1
-
-
-@njit
-def _contained(lows: Ranks, highs: Ranks, owners: NDArray[np.int64], low: Ranks, high: Ranks) -> NDArray[np.int64]:
-    """The live rows that the box contains."""
-    d = low.shape[0]
-    found, count = np.empty(len(owners), np.int64), 0
-    for i in range(len(owners)):
-        inside = owners[i] >= 0
-        for j in range(d):
-            if lows[i, j] < low[j] or highs[i, j] > high[j]:
-                inside = False
-                break
-        if inside:
-            found[count] = i
-            count += 1
-    return found[:count]
 
 
 class Rows:
@@ -242,14 +193,14 @@ class Rows:
         return [self._ids[owner] for owner in np.unique(self._owners[rows]).tolist()]
 
     def meeting(self, low: Ranks, high: Ranks, cut_only: bool = False) -> NDArray[np.int64]:
-        rows = _meeting(*self._arrays(), low, high)
+        rows = meeting(*self._arrays(), low, high)
         return rows[self._cut[rows]] if cut_only else rows
 
     def containing(self, low: Ranks, high: Ranks) -> int:
-        return _containing(*self._arrays(), low, high)
+        return containing(*self._arrays(), low, high, 0)
 
     def contained(self, low: Ranks, high: Ranks) -> NDArray[np.int64]:
-        return _contained(*self._arrays(), low, high)
+        return contained(*self._arrays(), low, high)
 
     def inside(self, boxes: Boxes) -> list[str]:
         """The entries all of whose boxes lie inside one of `boxes` each."""
