@@ -127,6 +127,9 @@ def _add_control(add: Add) -> None:
     made.add_argument("--id", help="of the subscription; one is made if none is given")
     made.add_argument("--ttl", type=_seconds, metavar="S", help="let it expire after S seconds")
     made.add_argument("--sink", metavar="TOPIC", help="deliver to this topic instead of the client's own")
+    made.add_argument(
+        "--groups", action="store_true", help="let the client be served through group and broadcast topics"
+    )
     made.add_argument("filter", metavar="FILTER", help="such as \"price < 100 AND symbol IN ('IBM', 'SAP')\"")
     made = add("unsubscribe", "control:unsubscribe", "withdraw a subscription; print the receipt")
     common(made)

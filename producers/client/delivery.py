@@ -2,21 +2,24 @@
 
 The router delivers at least once. Every copy of one publication for one client carries the same `hilcast_delivery`,
 also those that other deployments or other destination topics add; each names the subscriptions that matched where
-it was routed.
+it was routed. A message of a group or broadcast topic names several clients; the delivery of each has the id that its
+own topic would have given it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from state.messages import Headers, Record
+from state.messages import Headers, Record, delivery_id, read_members
 
 CUT = "…"
 """Ends a list of ids that was too long for its header."""
+_DIGEST = re.compile("(?:[0-9a-f]{2})+")
 
 
 @dataclass(eq=False)
@@ -103,6 +106,8 @@ class Memory:
         self._size = size
         self._known: OrderedDict[str, set[str]] = OrderedDict()
         self.repeats = 0
+        self.discarded = 0
+        """Messages for several clients, but not for this one."""
 
     def new(self, id: str, subscriptions: Iterable[str]) -> set[str] | None:
         """The set of ids of a delivery that was not seen before; None for a repeat, whose ids join the first one's."""
@@ -125,9 +130,30 @@ def header(headers: Headers, name: str) -> str | None:
 
 def read_delivery(record: Record, client: str, memory: Memory) -> Delivery | None:
     """The delivery that a record brings to a client; None for a repeat and for what is somebody else's."""
+    found = read_named(record, client)
+    if found is None:
+        memory.discarded += any(name == "hilcast_members" for name, _ in record.headers)
+        return None
+    id, named = found
+    subscriptions = memory.new(id, [name for name in named.split(",") if name and name != CUT])
+    return None if subscriptions is None else Delivery(record, id, client, subscriptions)
+
+
+def read_named(record: Record, client: str) -> tuple[str, str] | None:
+    """The delivery id, and the ids that matched, of what a record brings to a client; None if it is not for it."""
+    shared = read_shared(record)
+    if shared is not None:
+        named = shared[1].get(client)
+        return None if named is None else (delivery_id(shared[0], client), named)
     id = header(record.headers, "hilcast_delivery")
     if id is None or header(record.headers, "hilcast_client") != client:
         return None
-    named = (header(record.headers, "hilcast_subscriptions") or "").split(",")
-    subscriptions = memory.new(id, [name for name in named if name and name != CUT])
-    return None if subscriptions is None else Delivery(record, id, client, subscriptions)
+    return id, header(record.headers, "hilcast_subscriptions") or ""
+
+
+def read_shared(record: Record) -> tuple[bytes, dict[str, str]] | None:
+    """The digest of the event and, by client, the ids that matched; None if it is no message for several clients."""
+    members, event = header(record.headers, "hilcast_members"), header(record.headers, "hilcast_event")
+    if members is None or event is None or not _DIGEST.fullmatch(event):
+        return None
+    return bytes.fromhex(event), read_members(members.encode())

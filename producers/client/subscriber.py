@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from producers.client.delivery import Delivery, Memory, read_delivery
+from producers.client.delivery import Delivery, Memory, read_delivery, read_named
+from producers.client.groups import Following
 from producers.client.registering import Filter, Registering
 from producers.client.registrar import TIMEOUT_S, Receipt, Request
 from producers.transport import Name, Transport
-from producers.transport.interface import Partition, Reader
+from producers.transport.interface import Partition, Place, Reader
 from state.config import Config
 from state.messages import Record
 
@@ -32,6 +33,9 @@ class Subscriber(Registering):
     last `memory` deliveries every repeat is known. With `unite_s` a delivery is held back that long, so that copies
     of other deployments have added their ids before it is given; without, they join the `subscriptions` of a
     delivery that was already given.
+
+    A subscription with `groups=True` lets the router serve this client through topics that it shares with others. The
+    client then reads them as the topic `groups` says, in every later life too, and leaves out what does not name it.
 
         with Subscriber(config, "alice") as alice:
             alice.subscribe("b1", "stock.quote", "price < 100", id="cheap")
@@ -57,17 +61,32 @@ class Subscriber(Registering):
         self._start = start
         self._memory = Memory(memory)
         self._unite_s = unite_s
+        self._groups = Following(self._transport, config.topics.groups, client)
         self._reader: Reader | None = None
-        self._reading: set[str] = set()
+        self._reading: set[Partition] = set()
+        self._partitions: dict[str, tuple[int, ...]] = {}
+        """Of topics that were seen to exist."""
+        self._moved = False
+        """Whether a span has ended or was passed over, so that the reader must go on elsewhere."""
         self._looked = float("-inf")
         self._fetched: deque[Record] = deque()
         self._held: deque[tuple[float, Delivery]] = deque()
-        self._positions: dict[Partition, int] = self._ends() if start == "end" else {}
+        self._copies: dict[str, list[Place]] = {}
+        """By delivery id: where the copies of what is held back stand."""
+        self._positions: dict[Partition, int] = {}
+        if start == "end":
+            self._groups.catch_up()
+            self._positions = self._ends()
 
     @property
     def repeats(self) -> int:
         """How many copies were left out so far."""
         return self._memory.repeats
+
+    @property
+    def discarded(self) -> int:
+        """How many messages of shared topics were left out so far because they do not name this client."""
+        return self._memory.discarded
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -81,10 +100,11 @@ class Subscriber(Registering):
         version: int | None = None,
         ttl_ms: int | None = None,
         sink: str | None = None,
+        groups: bool = False,
         timeout_s: float = TIMEOUT_S,
     ) -> Receipt:
         """Subscribe and wait for the receipt; `RefusedError` if it is refused, `UnansweredError` at the timeout."""
-        request = self.request(broker, type, filter, id=id, version=version, ttl_ms=ttl_ms, sink=sink)
+        request = self.request(broker, type, filter, id=id, version=version, ttl_ms=ttl_ms, sink=sink, groups=groups)
         return request.receipt(timeout_s)
 
     def replace(
@@ -97,11 +117,12 @@ class Subscriber(Registering):
         version: int | None = None,
         ttl_ms: int | None = None,
         sink: str | None = None,
+        groups: bool = False,
         timeout_s: float = TIMEOUT_S,
     ) -> Receipt:
         """Replace the filter of a subscription, without a gap for what matches both, and wait for the receipt."""
         return self.subscribe(
-            broker, type, filter, id=id, version=version, ttl_ms=ttl_ms, sink=sink, timeout_s=timeout_s
+            broker, type, filter, id=id, version=version, ttl_ms=ttl_ms, sink=sink, groups=groups, timeout_s=timeout_s
         )
 
     def request(
@@ -114,11 +135,14 @@ class Subscriber(Registering):
         version: int | None = None,
         ttl_ms: int | None = None,
         sink: str | None = None,
+        groups: bool = False,
     ) -> Request:
         """Subscribe or replace without waiting: to load many, send them all, then ask each for its receipt."""
         value: dict[str, object] = {"client": self.client, "filter": filter}
         if ttl_ms is not None:
             value["ttl_ms"] = ttl_ms
+        if groups:
+            value["groups"] = True
         if sink is not None:
             value["sink"] = sink
             if sink not in self._topics:
@@ -142,6 +166,7 @@ class Subscriber(Registering):
 
     def present(self) -> Iterator[Delivery]:
         """Deliveries up to the ends of their topics now; those that are still to come are left for later."""
+        self._moved |= self._groups.catch_up()
         ends = self._ends()
         heard = time.monotonic()
         while self._before(ends) and time.monotonic() - heard < PATIENCE_S:
@@ -152,7 +177,7 @@ class Subscriber(Registering):
             if delivery is not None:
                 yield delivery
         while self._held:
-            yield self._held.popleft()[1]
+            yield self._release()
 
     def poll(self, timeout_s: float = 0.0) -> list[Delivery]:
         """What has come; waits for a first one, `timeout_s` at most."""
@@ -167,9 +192,8 @@ class Subscriber(Registering):
         What was given before this call is then not given again; repeats of it that Kafka gets later are.
         """
         offsets = dict(self._positions)
-        for _, delivery in self._held:
-            place = (delivery.record.topic, delivery.record.partition)
-            offsets[place] = min(offsets[place], delivery.record.offset)
+        for topic, partition, offset in (place for copies in self._copies.values() for place in copies):
+            offsets[topic, partition] = min(offsets[topic, partition], offset)
         self._transport.commit(self.group, offsets)
 
     def _next(self, timeout_s: float, ripe: float | None = None) -> Delivery | None:
@@ -177,7 +201,7 @@ class Subscriber(Registering):
         deadline = time.monotonic() + timeout_s
         while True:
             if self._held and self._held[0][0] <= (time.monotonic() if ripe is None else ripe):
-                return self._held.popleft()[1]
+                return self._release()
             while self._fetched:
                 delivery = self._taken(self._fetched.popleft())
                 if delivery is not None:
@@ -188,12 +212,34 @@ class Subscriber(Registering):
                 return None
 
     def _taken(self, record: Record) -> Delivery | None:
-        self._positions[record.topic, record.partition] = record.offset + 1
+        self._pass(record.topic, record.partition, record.offset + 1)
         delivery = read_delivery(record, self.client, self._memory)
-        if delivery is not None and self._unite_s > 0:
-            self._held.append((time.monotonic() + self._unite_s, delivery))
+        if self._unite_s > 0:
+            self._hold(record, delivery)
             return None
         return delivery
+
+    def _hold(self, record: Record, delivery: Delivery | None) -> None:
+        """Hold a delivery back; of one that is held already, remember where the copy stands."""
+        if delivery is not None:
+            self._held.append((time.monotonic() + self._unite_s, delivery))
+            self._copies.setdefault(delivery.id, []).append(record.place)
+        elif self._copies and (named := read_named(record, self.client)) is not None and named[0] in self._copies:
+            self._copies[named[0]].append(record.place)
+
+    def _release(self) -> Delivery:
+        delivery = self._held.popleft()[1]
+        # a repeat that the memory no longer knows is held as a delivery of its own, under the same id
+        self._copies.pop(delivery.id, None)
+        return delivery
+
+    def _pass(self, topic: str, partition: int, position: int) -> None:
+        """Note how far a topic is read; what no span asks for is passed over."""
+        if topic not in self._topics:
+            ahead = self._groups.spans.next(topic, position)
+            self._moved |= ahead != position
+            position = position if ahead is None else ahead
+        self._positions[topic, partition] = position
 
     # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -205,28 +251,62 @@ class Subscriber(Registering):
             self._fetched.extend(self._reader.poll(timeout_s))
 
     def _look(self) -> None:
-        """Read what exists and is not read yet: the first subscription makes a delivery topic, perhaps after this
-        began.
+        """Read what there is to read now: the first subscription makes a delivery topic, perhaps after this began, and
+        spans begin and end.
         """
+        assert not self._fetched, "what was fetched is given before more is looked for"
+        self._moved |= self._groups.poll()
         now = time.monotonic()
-        if now - self._looked < LOOK_S or self._reading.issuperset(self._topics):
+        missing = any(topic not in self._partitions for topic in (*self._topics, *self._groups.spans.topics()))
+        if not self._moved and (not missing or now - self._looked < LOOK_S):
             return
         self._looked = now
-        existing = [t for t in self._topics if t not in self._reading and self._transport.partitions(t)]
-        if not existing:
-            return
-        assert not self._fetched, "what was fetched is given before more is looked for"
-        fresh = [(topic, p) for topic in existing for p in self._transport.partitions(topic)]
-        stored = self._transport.committed(self.group, fresh) if self._start == "stored" else {}
-        for partition in fresh:
-            self._positions.setdefault(partition, stored.get(partition, 0))
+        starts = self._starts()
+        if self._moved or starts.keys() != self._reading:
+            self._read(starts)
+
+    def _read(self, starts: dict[Partition, int]) -> None:
         if self._reader is not None:
             self._reader.close()
-        self._reader = self._transport.read(self._positions)
-        self._reading.update(existing)
+        self._reader = self._transport.read(starts) if starts else None
+        self._reading = set(starts)
+        self._moved = False
+
+    def _starts(self) -> dict[Partition, int]:
+        """Every partition that is to be read now, and from where."""
+        shared = [topic for topic in self._groups.spans.topics() if topic not in self._topics]
+        existing = [(topic, p) for topic in (*self._topics, *shared) for p in self._existing(topic)]
+        fresh = [partition for partition in existing if partition not in self._positions]
+        stored = self._transport.committed(self.group, fresh) if fresh and self._start == "stored" else {}
+        for topic, p in fresh:
+            # Kafka may have deleted what a span begins with, or all of it
+            held = self._transport.span(topic, p)[0] if topic in shared else 0
+            self._positions[topic, p] = max(stored.get((topic, p), 0), held)
+        starts = {}
+        for topic, p in existing:
+            position = self._positions[topic, p]
+            ahead = self._groups.spans.next(topic, position) if topic in shared else position
+            if ahead is not None:
+                starts[topic, p] = self._positions[topic, p] = ahead
+        return starts
+
+    def _existing(self, topic: str) -> tuple[int, ...]:
+        """The partitions of a topic; none as long as it does not exist."""
+        if topic not in self._partitions and (found := self._transport.partitions(topic)):
+            self._partitions[topic] = found
+        return self._partitions.get(topic, ())
 
     def _ends(self) -> dict[Partition, int]:
-        return {(t, p): self._transport.span(t, p)[1] for t in self._topics for p in self._transport.partitions(t)}
+        """Where everything ends now that is read, or will be once its topic is looked for."""
+        ends = {(t, p): self._transport.span(t, p)[1] for t in self._topics for p in self._transport.partitions(t)}
+        for topic in self._groups.spans.topics():
+            last = self._groups.spans.end(topic)
+            for p in self._transport.partitions(topic):
+                low, end = self._transport.span(topic, p)
+                ahead = self._groups.spans.next(topic, max(low, self._positions.get((topic, p), 0)))
+                if ahead is not None and (topic, p) not in ends:
+                    ends[topic, p] = end if last is None else min(end, last)
+        return ends
 
     def _before(self, ends: dict[Partition, int]) -> bool:
         """Whether there is something to read before these ends."""
@@ -236,4 +316,5 @@ class Subscriber(Registering):
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
+        self._groups.close()
         super().close()

@@ -70,6 +70,6 @@ def needed_topics(config: Config) -> list[str]:
     """The topics that the configuration needs before the job starts; the job's own list is `streaming/topics.py`."""
     topics = config.topics
     fixed = ["subscriptions", "advertisements", "registry", "publications", "control", "receipts", "deadletter"]
-    fixed += ["routed", "progress"]
+    fixed += ["routed", "progress", *(["groups"] if config.distribution else [])]
     links = [topics.link(a, b) for pair in config.overlay.links for a, b in (pair, pair[::-1])]
     return sorted({*(getattr(topics, name) for name in fixed), *links, *(source.topic for source in config.sources)})

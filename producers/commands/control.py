@@ -26,6 +26,7 @@ def subscribe(chosen: argparse.Namespace) -> int:
             version=chosen.version,
             ttl_ms=_milliseconds(chosen.ttl),
             sink=chosen.sink,
+            groups=chosen.groups,
         )
         return _print(lambda: request.receipt(chosen.timeout))
 

@@ -6,6 +6,9 @@ Reads only; may run beside the job. What is read first bounds what can be demand
     (done)      (all that     (and when)     (every delivery has           (every delivery has its
                  done led to)                 its publication)              subscription)
 
+Deliveries are those of clients' own topics and sinks, and of the topics that clients share (`sharing.py`), whose spans
+are read after them.
+
 The judging is `state/flooding.py`; it is done with the present configuration, so after a change of the event types
 or of the overlay judge what was published `since` then.
 """
@@ -21,6 +24,7 @@ from producers.transport.interface import Partition
 from producers.verify.envelope import identity, read_delivered, read_publication
 from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
 from producers.verify.route_log import RouteLog, control_progress
+from producers.verify.sharing import cut_for_members, opted, read_memberships, served, shared_topics
 from state.config import Config
 from state.flooding import NEVER, Claim, ControlHistory, Delivered, Judgement, Publication, judge, rounds
 from state.messages import Record
@@ -79,8 +83,10 @@ class Verification:
         progress = list(self._read(topics.progress))
         log = RouteLog(progress)
         destinations = self._destinations(sinks(self.config, self._read(topics.subscriptions)))
-        self.deliveries = [d for record in self._read(*destinations) if (d := read_delivered(record)) is not None]
-        self._say(f"{len(self.deliveries)} deliveries in {len(destinations)} topics")
+        shared = shared_topics(self.config, self._transport.topics())
+        self.deliveries = [d for record in self._read(*destinations) for d in read_delivered(record)]
+        self.deliveries += self._shared(shared)
+        self._say(f"{len(self.deliveries)} deliveries in {len(destinations) + len(shared)} topics")
         log.add(self._read(topics.routed))
         self.publications = self._publications(log)
         self._say(f"{len(self.publications)} publications")
@@ -91,10 +97,12 @@ class Verification:
             rounds(self.config),
         )
         receipts, facts = read_receipts(self._read(topics.receipts)), read_facts(self._read(topics.registry))
+        inboxes = {inbox: list(self._read(inbox)) for inbox in (topics.subscriptions, topics.advertisements)}
         histories = {
-            inbox: HistoryReader(self.config, inbox, list(self._read(inbox)), receipts, control, facts).claims()
-            for inbox in (topics.subscriptions, topics.advertisements)
+            inbox: HistoryReader(self.config, inbox, records, receipts, control, facts).claims()
+            for inbox, records in inboxes.items()
         }
+        members = opted(self.config, inboxes[topics.subscriptions], (fact for _, _, fact in facts))
         self.subscriptions = histories[topics.subscriptions]
         self._say(f"{len(self.subscriptions)} subscriptions")
         self._drop_old()
@@ -104,9 +112,15 @@ class Verification:
             self.deliveries,
             self.subscriptions,
             histories[topics.advertisements],
-            cut_ms=self._cut(destinations),
+            cut_ms=cut_for_members(self.config, self._cut([*destinations, *shared]), shared, members),
             cut_publications=any(self._first(name) > 0 for name in self._inputs()),
         )
+
+    def _shared(self, topics: list[str]) -> list[Delivered]:
+        """Deliveries through shared topics; a span is announced before what it holds, so spans are read afterwards."""
+        copies = [(record.offset, d) for record in self._read(*topics) for d in read_delivered(record)]
+        memberships = read_memberships(self._read(self._topics.groups))
+        return served(self.config, copies, memberships, {topic: self._first(topic) for topic in topics})
 
     # ── publications ────────────────────────────────────────────────────────────────────────────────────────────
 

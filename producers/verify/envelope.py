@@ -6,10 +6,10 @@ import hashlib
 
 import msgspec
 
-from producers.client.delivery import header
+from producers.client.delivery import header, read_shared
 from state.config import Config, Source
 from state.flooding import Delivered, Publication
-from state.messages import Record
+from state.messages import Record, delivery_id
 
 ATTRIBUTES = ("specversion", "id", "source", "type", "broker")
 
@@ -51,15 +51,25 @@ def read_publication(record: Record, config: Config, source: Source | None = Non
     )
 
 
-def read_delivered(record: Record) -> Delivered | None:
-    """Read a record of a delivery topic or a sink; None for what the router did not write."""
-    delivery, client = header(record.headers, "hilcast_delivery"), header(record.headers, "hilcast_client")
-    if delivery is None or client is None:
-        return None
-    source, id = identity(record)
-    subscriptions = header(record.headers, "hilcast_subscriptions") or ""
+def read_delivered(record: Record) -> list[Delivered]:
+    """Read a record of a delivery topic or a sink, or of a topic that clients share: a delivery to each client that it
+    names, at its topic. None for what the router did not write.
+    """
+    shared = read_shared(record)
+    if shared is not None:
+        event, members = shared
+        named = {client: (delivery_id(event, client), ids) for client, ids in members.items()}
+    else:
+        delivery, client = header(record.headers, "hilcast_delivery"), header(record.headers, "hilcast_client")
+        if delivery is None or client is None:
+            return []
+        named = {client: (delivery, header(record.headers, "hilcast_subscriptions") or "")}
+    (source, id), same = identity(record), content(record)
     stale = header(record.headers, "hilcast_stale") == "true"
-    return Delivered(record.topic, client, source, id, delivery, subscriptions, content(record), stale)
+    return [
+        Delivered(record.topic, client, source, id, delivery, ids, same, stale)
+        for client, (delivery, ids) in named.items()
+    ]
 
 
 def identity(record: Record) -> tuple[bytes, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from state.config import Config, parse
-from state.messages import Output, delivery_id, event_digest
+from state.messages import Output, delivery_id, event_digest, write_members
 from streaming.topics import TopicKeeper
 
 TEXT = """
@@ -53,3 +53,13 @@ def delivered(config, client, event_id, ids, value=b'{"price": 1}', topic=None) 
     headers += [("hilcast_delivery", id.encode()), ("hilcast_subscriptions", ids.encode())]
     headers += [("hilcast_client", client.encode()), ("hilcast_epoch", b"1.1")]
     return Output(topic or config.topics.deliver(client), b"k", value, tuple(headers))
+
+
+def grouped(topic, event_id, matched, value=b'{"price": 1}') -> Output:
+    """A message for several clients as the router would write it; `matched`: by client the ids."""
+    headers = [("ce_specversion", b"1.0"), ("ce_id", event_id.encode()), ("ce_source", b"test")]
+    headers += [("ce_type", b"quote"), ("ce_broker", b"b1")]
+    ((members, _),) = write_members(matched)
+    digest = event_digest(b"test", event_id.encode()).hex().encode()
+    headers += [("hilcast_members", members), ("hilcast_event", digest), ("hilcast_epoch", b"1.1")]
+    return Output(topic, b"k", value, tuple(headers))
