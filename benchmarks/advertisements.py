@@ -23,17 +23,14 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
-from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple
 
-import matplotlib
+from matplotlib import pyplot as plt
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
+from benchmarks.report import save, table
 from producers.workloads.auction import ADVERTISEMENT_CLASSES, AUCTION, SUBSCRIPTION_CLASSES, Auction
 from state.advertisements.counting import CountingSnapshot
 from state.advertisements.index import FilterIndex
@@ -48,7 +45,6 @@ from state.filters.grammar import parse
 from state.filters.tree import Filter
 from state.space.event_type import Attribute, EventType
 
-OUT = Path(__file__).parent / "out"
 SETTINGS = {**{name: (name,) for name in SUBSCRIPTION_CLASSES}, "S1-S3": SUBSCRIPTION_CLASSES}
 
 TABLE_3: dict[str, dict[str, Any]] = {
@@ -78,22 +74,6 @@ def timed(question: Callable[[], object]) -> tuple[float, object]:
     begin = process_time()
     answer = question()
     return (process_time() - begin) * 1e3, answer
-
-
-def table(head: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
-    """Print a table with columns as wide as they need to be."""
-    rows = [list(head), *([f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in line] for line in lines)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    for row in rows:
-        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
-    print()
-
-
-def saved(figure: Any, name: str) -> None:
-    OUT.mkdir(exist_ok=True)
-    figure.savefig(OUT / f"advertisements_{name}.png", dpi=120, bbox_inches="tight")
-    plt.close(figure)
-    print(f"  plot: benchmarks/out/advertisements_{name}.png\n")
 
 
 # --- Table 3, figures 6 and 7 -------------------------------------------------------------------------------------
@@ -270,7 +250,7 @@ def _plot_ways(sizes: Sequence[int], results: dict[str, list[Measured]]) -> None
                 axis.plot(sizes, times, style, marker=".", label=f"{way}, {'First' if first else 'All'}")
         axis.set(title=name, xlabel="advertisements", ylabel="ms per subscription", yscale="log")
         axis.legend(fontsize=7)
-    saved(figure, "figures_6_7")
+    save(figure, "advertisements_figures_6_7")
 
 
 # --- every pair of trees ------------------------------------------------------------------------------------------
@@ -449,7 +429,7 @@ def _plot_pruning(curves: dict[str, list[dict[str, float]]]) -> None:
         time.plot(shares, [p["all"] for p in points], "k-", linewidth=0.8, label="ms, All")
         time.plot(shares, [p["first"] for p in points], "k--", linewidth=0.8, label="ms, First")
         axis.legend(fontsize=7, loc="center left")
-    saved(figure, "figures_8_12")
+    save(figure, "advertisements_figures_8_12")
 
 
 def combined_command(advertisements: int, subscriptions: int, steps: int, sample: int) -> None:
@@ -497,7 +477,7 @@ def _plot_combined(curves: dict[float, list[dict[str, float]]]) -> None:
             axis.plot(saved_share, [p[key] for p in points], marker=".", label=f"{share:.0%} SP")
         axis.set(xlabel="associations removed", ylabel=label)
     axes[0][0].legend(fontsize=7)
-    saved(figure, "figures_13_14")
+    save(figure, "advertisements_figures_13_14")
 
 
 # --- exactness ----------------------------------------------------------------------------------------------------

@@ -20,14 +20,14 @@ import struct
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-import matplotlib
 import msgspec
 import numpy as np
 import orjson
 import pyarrow as pa
+from matplotlib import pyplot
 
+from benchmarks.report import save
 from state.space.boxes import ABSENT, Ranks
 from state.space.decode import decode, decode_arrow, warm
 from state.space.event_type import Attribute, EventType
@@ -49,7 +49,6 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 ROUNDS = 5
 TARGET = 3  # times json.loads and a loop; 5 is aimed at
-OUT = Path(__file__).parent / "out"
 
 
 def quotes(count: int) -> list[bytes]:
@@ -124,18 +123,12 @@ class Quote(msgspec.Struct):
     at: str
 
 
-def draw(best: dict[str, float], count: int) -> str:
+def draw(best: dict[str, float], count: int) -> None:
     """One bar for each way."""
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     figure, axes = pyplot.subplots(figsize=(8, 3.5))
     axes.barh([*best][::-1], [seconds / count * 1e9 for seconds in best.values()][::-1])
     axes.set_xlabel("ns per event of 5 attributes")
-    OUT.mkdir(exist_ok=True)
-    figure.savefig(OUT / "decode.png", dpi=120, bbox_inches="tight")
-    pyplot.close(figure)
-    return "benchmarks/out/decode.png"
+    save(figure, "decode")
 
 
 def main() -> None:
@@ -189,7 +182,8 @@ def main() -> None:
         speed = sum(map(len, values)) / seconds / 1e6
         print(f"{name:36}{seconds / count * 1e9:>10.0f}{speed:>8.0f}{seconds / ours:>8.1f}")
     ratio = best["json.loads + Python loop"] / ours
-    print(f"{ratio:.1f} times json.loads and a loop (asked for: {TARGET})   picture: {draw(best, count)}")
+    print(f"{ratio:.1f} times json.loads and a loop (asked for: {TARGET})")
+    draw(best, count)
 
 
 def _only(values: list[bytes], loads: Callable[[bytes], object]) -> None:

@@ -18,10 +18,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
+from matplotlib import pyplot
 
+from benchmarks.report import save, show
 from producers.workloads import stock
 from state.distribution.cells import CellGrid
 from state.distribution.groups import CATCH_ALL, Groups
@@ -37,7 +38,6 @@ from state.distribution.method import (
 )
 from state.matchers.bitmap import BitmapMatcher
 
-OUT = Path(__file__).parent / "out"
 INTERVALS = 5
 DOMAIN = np.zeros(4, np.int64), np.array([2, 20, 20, 20]) * [1, stock.HUNDREDTH, stock.HUNDREDTH, stock.HUNDREDTH]
 GRID = CellGrid.equal(*DOMAIN, INTERVALS)
@@ -128,13 +128,6 @@ def best_threshold(some: Market, groups: Groups) -> tuple[float, float]:
     return t, 100 * (some.unicast.sum() - total) / (some.unicast.sum() - some.ideal.sum())
 
 
-def show(title: str, head: list[str], rows: list[list[str]]) -> None:
-    widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
-    print(f"\n{title}")
-    for row in [head, *rows]:
-        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)), flush=True)
-
-
 def figure6(seeds: list[int], n: int) -> None:
     """Improvement over unicast against t, for 11 and 61 groups, 1, 4 and 9 modes, and each clustering."""
     curves: dict[tuple[int, int, str], np.ndarray] = {}
@@ -180,12 +173,6 @@ def _compare(curves: dict[tuple[int, int, str], np.ndarray]) -> None:
 
 
 def _draw(curves: dict[tuple[int, int, str], np.ndarray]) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    OUT.mkdir(exist_ok=True)
     figure, axes = pyplot.subplots(2, 3, figsize=(12, 7), sharex=True, sharey=True)
     for row, groups in enumerate((11, 61)):
         for column, modes in enumerate((1, 4, 9)):
@@ -197,9 +184,7 @@ def _draw(curves: dict[tuple[int, int, str], np.ndarray]) -> None:
     axes[0, 0].set_ylabel("improvement over unicast, %")
     axes[0, 0].legend(fontsize=8)
     figure.tight_layout()
-    figure.savefig(OUT / "stree_figure6.png", dpi=120)
-    pyplot.close(figure)
-    print(f"  {OUT / 'stree_figure6.png'}")
+    save(figure, "stree_figure6")
 
 
 def costs(seeds: list[int], n: int) -> None:

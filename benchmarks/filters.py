@@ -19,13 +19,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from lark import Lark, Token, Transformer
+from matplotlib import pyplot
 
+from benchmarks.report import save
 from state.errors import FilterError
 from state.filters import grammar
 from state.filters.evaluate import compile, matches_batch
@@ -41,7 +41,6 @@ EVALUATED = 100
 EVENTS = 5000
 ROUNDS = 5
 TARGET = 2000  # five-predicate filters parsed and checked, each second
-OUT = Path(__file__).parent / "out"
 SYMBOLS = ["IBM", "SAP", "ORCL", "MSFT", "AAPL", "GOOG", "AMZN", "SIE.DE", "Berkshire Hathaway", "Berkshire Partners"]
 QUOTE = EventType(
     "stock.quote",
@@ -237,16 +236,12 @@ def admission(texts: list[str]) -> float:
 
 
 def picture(rates: dict[str, float]) -> None:
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     figure, axes = pyplot.subplots(figsize=(7, 2.2), layout="constrained")
     axes.barh(list(rates)[::-1], list(rates.values())[::-1])
     axes.axvline(TARGET, color="black", linewidth=0.8)
     axes.set_xscale("log")
     axes.set_xlabel("five-predicate filters parsed and checked per second")
-    OUT.mkdir(exist_ok=True)
-    figure.savefig(OUT / "filters.png", dpi=150)
+    save(figure, "filters")
 
 
 def main() -> None:

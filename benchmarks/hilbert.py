@@ -14,19 +14,18 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-import matplotlib
 import numpy as np
 from hilbertcurve.hilbertcurve import HilbertCurve
+from matplotlib import pyplot
 
+from benchmarks.report import save
 from state.space.hilbert import decode, encode
 
 POINTS = 1_000_000
 PACKAGE_POINTS = 2_000
 CURVES = [(2, 8), (2, 16), (3, 8), (4, 8), (4, 15), (5, 8), (6, 10)]
 TARGET = 300  # times the package in 4-D with k = 8
-OUT = Path(__file__).parent / "out"
 
 
 def numpy_skilling(points: np.ndarray, k: int, chunk: int = 16_384) -> np.ndarray:
@@ -92,11 +91,8 @@ def measure(d: int, k: int) -> dict[str, float]:
     }
 
 
-def draw(rows: dict[tuple[int, int], dict[str, float]]) -> str:
+def draw(rows: dict[tuple[int, int], dict[str, float]]) -> None:
     """One group of bars per curve, on a logarithmic scale."""
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     figure, axes = pyplot.subplots(figsize=(8, 4))
     for place, name in enumerate(("package", "numpy", "encode")):
         heights = [row[name] for row in rows.values()]
@@ -107,10 +103,7 @@ def draw(rows: dict[tuple[int, int], dict[str, float]]) -> str:
     axes.set_ylabel("ns per point")
     axes.set_title(f"Hilbert index of {POINTS:,} points")
     axes.legend()
-    OUT.mkdir(exist_ok=True)
-    figure.savefig(OUT / "hilbert.png", dpi=120, bbox_inches="tight")
-    pyplot.close(figure)
-    return "benchmarks/out/hilbert.png"
+    save(figure, "hilbert")
 
 
 def main() -> None:
@@ -127,7 +120,8 @@ def main() -> None:
             f" {row['decode']:>7.1f}  {ratios}"
         )
     ratio = rows[4, 8]["package"] / rows[4, 8]["encode"]
-    print(f"\n4-D, k=8: {ratio:,.0f} times the package (asked for: {TARGET})   picture: {draw(rows)}")
+    print(f"\n4-D, k=8: {ratio:,.0f} times the package (asked for: {TARGET})")
+    draw(rows)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib import pyplot
 from rtree import index as rtree_index
 
+from benchmarks.report import save, show
 from state.matchers.bitmap import BitmapMatcher
 from state.matchers.interface import Matcher, Matches
 from state.matchers.linear import LinearMatcher
@@ -35,7 +35,6 @@ from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 
-OUT = Path(__file__).parent / "out"
 UNIT = 2**40
 HOT = 1000
 DEFAULT = [
@@ -149,13 +148,6 @@ def cpu(run: Callable[[], object]) -> tuple[float, object]:
     return time.process_time() - begun, result
 
 
-def show(title: str, head: list[str], rows: list[list[str]]) -> None:
-    widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
-    print(f"\n{title}")
-    for row in [head, *rows]:
-        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)), flush=True)
-
-
 def rate(matcher: Matcher | RTree, events: np.ndarray, seconds: float) -> tuple[float, Matches, int]:
     """Events per CPU second, on as many of the events as fit the time, best of three; their matches; how many."""
     took, matches = cpu(lambda: matcher.match(events[:20]))
@@ -213,14 +205,11 @@ def race(workloads: list[tuple[str, int, int]]) -> None:
         show(title, head, rows)
         built = float(rows[0][4])
         print(f"  build of the bitmaps: {built / sorting:.1f} lexsorts (asked: under 10)", flush=True)
-    print(f"\npicture: {draw(speeds)}")
+    draw(speeds)
 
 
-def draw(speeds: dict[str, dict[str, float]]) -> str:
+def draw(speeds: dict[str, dict[str, float]]) -> None:
     """One group of bars per workload, on a logarithmic scale; a peer that was left out has none."""
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     figure, axes = pyplot.subplots(figsize=(10, 0.8 * len(speeds) + 1))
     for place, name in enumerate(PEERS):
         rates = [of_peer.get(name, 0.0) for of_peer in speeds.values()]
@@ -230,10 +219,7 @@ def draw(speeds: dict[str, dict[str, float]]) -> str:
     axes.set_xscale("log")
     axes.set_xlabel("events per CPU second")
     axes.legend()
-    OUT.mkdir(exist_ok=True)
-    figure.savefig(OUT / "matchers.png", dpi=120, bbox_inches="tight")
-    pyplot.close(figure)
-    return "benchmarks/out/matchers.png"
+    save(figure, "matchers")
 
 
 def assert_equal(ours: Matches, theirs: Matches, n: int) -> None:

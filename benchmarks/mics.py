@@ -24,12 +24,10 @@ from benchmarks.mics_workload import (
     K,
     Workload,
     cpu,
-    plot,
     positions,
     publications,
-    says,
-    show,
 )
+from benchmarks.report import claim, plot, show
 from state.reductions.interface import Ranges
 from state.reductions.interval_table import CompiledTable, IntervalTable, cells_of, closed
 from state.reductions.live_ranges import LiveRanges
@@ -128,7 +126,7 @@ def table2(scale: float) -> None:
         "\n  subscriptions then ask for nothing in the last four dimensions); the Zipf share follows from it."
     )
     last = list(results.values())[-1][-1]
-    says("false positives are a small share for Zipf, about half for uniform", last[4] < last[8] / 2)
+    claim("false positives are a small share for Zipf, about half for uniform", last[4] < last[8] / 2)
     lines = {}
     for title, rows in results.items():
         sizes = [row[0] for row in rows]
@@ -160,8 +158,8 @@ def table3(scale: float) -> None:
     printed = [(int(r[0]), p[0], r[1], r[2], p[1], r[3], r[4]) for r, p in zip(rows, paper, strict=True)]
     head = ("subscriptions", "zipf paper", "touching", "by leaves", "uniform paper", "touching", "by leaves")
     show("Table 3: subscriptions to evaluate for a new one, 7 dimensions, 3 indexed, size 4", head, printed)
-    says("a small part of all subscriptions is left", all(row[1] < 0.05 * row[0] for row in rows))
-    says("the reduction is larger for uniform", all(row[3] < row[1] for row in rows))
+    claim("a small part of all subscriptions is left", all(row[1] < 0.05 * row[0] for row in rows))
+    claim("the reduction is larger for uniform", all(row[3] < row[1] for row in rows))
     print("  'by leaves' lists whole merged ranges, as the paper's leaves do; 'touching' those that meet the new one")
     print(
         "  differs: two uniform boxes of side 4 meet in three dimensions with probability (7/256)^3, which makes 0.4"
@@ -219,9 +217,9 @@ def figure7(scale: float) -> None:
         rows,
     )
     last = {row[0]: row for row in rows}
-    says("subsumption forwards considerably less than covering", all(r[4] < r[3] for r in last.values()))
+    claim("subsumption forwards considerably less than covering", all(r[4] < r[3] for r in last.values()))
     saved = [last[d][4] / last[d][3] for d in ("2-D", "3-D", "4-D")]
-    says("the difference is larger when the dimensionality is smaller", saved[0] < saved[1] < saved[2])
+    claim("the difference is larger when the dimensionality is smaller", saved[0] < saved[1] < saved[2])
     plot("mics_figure7", lines, "subscriptions", "forwarded")
 
 
@@ -263,10 +261,10 @@ def figure8(scale: float) -> None:
     show("Figure 8: one insertion (paper: in the order of 100 us)", head, rows)
     ends = {(r[0], r[1]): [x[4] for x in rows if x[:2] == r[:2]] for r in rows}
     grown = {name: times[-1] / times[0] for name, times in ends.items()}
-    says("almost the same for any number of subscriptions (at most doubled)", max(grown.values()) < 2)
-    says("it grows with the dimensions", all(ends[w, "2-D"] < ends[w, "3-D"] < ends[w, "4-D"] for w in LAWS))
+    claim("almost the same for any number of subscriptions (at most doubled)", max(grown.values()) < 2)
+    claim("it grows with the dimensions", all(ends[w, "2-D"] < ends[w, "3-D"] < ends[w, "4-D"] for w in LAWS))
     dearer = [d for d in ("2-D", "3-D", "4-D") if sum(ends["uniform", d]) > sum(ends["zipf", d])]
-    says("uniform costs more than Zipf", len(dearer) == 3)
+    claim("uniform costs more than Zipf", len(dearer) == 3)
     print(
         f"  so in {', '.join(dearer)}; uniform boxes of 4 cells soon fill the 65,536 cells of 2-D, and all is covered"
     )
@@ -287,9 +285,9 @@ def figure9(scale: float) -> None:
     head = ("law", "d", "subscriptions", "ranges, us", "linear (numpy), us", "ratio", "covered %")
     show("Figure 9: is a new subscription covered by one? equal answers asserted", head, rows)
     last = [row for row in rows if row[2] == max(r[2] for r in rows)]
-    says("much faster than the linear method", all(row[5] > 10 for row in last))
+    claim("much faster than the linear method", all(row[5] > 10 for row in last))
     flat = all(max(ys) < 3 * min(ys) for name, (_, ys) in lines.items() if name.endswith("ranges"))
-    says("no considerable fluctuation with the number of subscriptions", flat)
+    claim("no considerable fluctuation with the number of subscriptions", flat)
     plot("mics_figure9", lines, "subscriptions", "us per check", "y")
 
 
@@ -327,6 +325,19 @@ def distinct(boxes: Boxes, n: int) -> list[int]:
     return sorted(np.unique(both, axis=0, return_index=True)[1].tolist())
 
 
+MATCHING_HEAD = (
+    "law",
+    "d",
+    "subscriptions",
+    "ranges",
+    "compiled, ns",
+    "SortedDict, ns",
+    "linear (numpy), ns",
+    "x SortedDict",
+    "x linear",
+)
+
+
 def figure10(scale: float) -> None:
     """Figure 10: time to match a publication (size 2, uniform publications)."""
     rows, lines = [], {}
@@ -338,21 +349,10 @@ def figure10(scale: float) -> None:
             mine = [row for row in rows if row[:2] == (law, f"{d}-D")]
             lines[f"{law} {d}-D compiled"] = ([r[2] for r in mine], [r[4] for r in mine])
             lines[f"{law} {d}-D linear"] = ([r[2] for r in mine], [r[6] for r in mine])
-    head = (
-        "law",
-        "d",
-        "subscriptions",
-        "ranges",
-        "compiled, ns",
-        "SortedDict, ns",
-        "linear (numpy), ns",
-        "x SortedDict",
-        "x linear",
-    )
-    show("Figure 10: match one publication; equal answers asserted", head, rows)
-    says("significantly faster than linear matching", all(row[8] > 10 for row in rows))
+    show("Figure 10: match one publication; equal answers asserted", MATCHING_HEAD, rows)
+    claim("significantly faster than linear matching", all(row[8] > 10 for row in rows))
     by_law = {law: float(np.mean([row[5] for row in rows if row[0] == law])) for law in LAWS}
-    says("faster where subscriptions are Zipf (smaller tables; SortedDict)", by_law["zipf"] < by_law["uniform"])
+    claim("faster where subscriptions are Zipf (smaller tables; SortedDict)", by_law["zipf"] < by_law["uniform"])
     plot("mics_figure10", lines, "subscriptions", "ns per publication", "y")
 
 
@@ -402,12 +402,12 @@ def figure11(scale: float) -> None:
     head = ("law", "d", "subscriptions", "intervals (n d)", "Hilbert ranges", "stored", "space filled, %")
     show("Figure 11: ranges stored after covering, subsumption and merging", head, rows)
     last = at(rows, max)
-    says("more with more dimensions", all(last[w, "2-D"][5] < last[w, "3-D"][5] < last[w, "4-D"][5] for w in LAWS))
+    claim("more with more dimensions", all(last[w, "2-D"][5] < last[w, "3-D"][5] < last[w, "4-D"][5] for w in LAWS))
     fewer = [" ".join(name) for name, row in last.items() if row[5] < row[3]]
-    says("fewer stored than the subscriptions have intervals", len(fewer) == len(last))
+    claim("fewer stored than the subscriptions have intervals", len(fewer) == len(last))
     print(f"  so in {', '.join(fewer)}; elsewhere a box of side 2 has 2^(d-1) ranges and seldom meets another")
     less = [d for d in ("2-D", "3-D", "4-D") if last["zipf", d][5] < last["uniform", d][5]]
-    says("fewer for Zipf", len(less) == 3)
+    claim("fewer for Zipf", len(less) == 3)
     print(f"  so in {', '.join(less)}; where uniform boxes fill the space, their ranges become one")
     plot("mics_figure11", lines, "subscriptions", "ranges stored")
 
@@ -426,9 +426,9 @@ def figure12(scale: float) -> None:
     for which, name in ((min, "fewest"), (max, "most")):
         some = at(rows, which)
         ordered = all(some[w, 2][5] < some[w, 4][5] < some[w, 6][5] < some[w, 8][5] for w in LAWS)
-        says(f"more with larger subscriptions, at the {name} subscriptions", ordered)
+        claim(f"more with larger subscriptions, at the {name} subscriptions", ordered)
     growth = {name: (ys[-1] - ys[-2]) / (ys[1] - ys[0]) for name, (_, ys) in lines.items()}
-    says("the increase slows down as subscriptions become more", all(g < 1 for g in growth.values()))
+    claim("the increase slows down as subscriptions become more", all(g < 1 for g in growth.values()))
     print("  where the space is nearly full, as with large uniform subscriptions, ranges merge and become fewer again")
     plot("mics_figure12", lines, "subscriptions", "ranges stored")
 
@@ -475,18 +475,7 @@ def lookup(scale: float) -> None:
         for d in (2, 3, 4):
             work = Workload(law, 100_000 if scale >= 0.1 else int(1e6 * scale), d, 2)
             rows.append((law, f"{d}-D", work.n, *matching_times(work, work.n, 1_000_000)))
-    head = (
-        "law",
-        "d",
-        "subscriptions",
-        "ranges",
-        "compiled, ns",
-        "SortedDict, ns",
-        "linear (numpy), ns",
-        "x SortedDict",
-        "x linear",
-    )
-    show("look-up of 1,000,000 publications in random order; equal answers asserted", head, rows)
+    show("look-up of 1,000,000 publications in random order; equal answers asserted", MATCHING_HEAD, rows)
     print(
         f"\n  least: {min(r[7] for r in rows):.0f} times SortedDict (asked for: 20),"
         f" {min(r[8] for r in rows):,.0f} times linear (asked for: 1,000)"
@@ -564,7 +553,7 @@ def cells(scale: float) -> None:
         rows.append((4**bits, *shares))
     head = ("cells", "traffic, equal", "false %", "traffic, variable", "false %")
     show(f"variable cells: {n:,} small subscriptions, 50,000 publications, {wanted.sum():,} wanted", head, rows)
-    says("variable cells reduce false positives at the same number (256 intervals each)", rows[-1][4] < rows[-1][2])
+    claim("variable cells reduce false positives at the same number (256 intervals each)", rows[-1][4] < rows[-1][2])
     print("  where nearly every cell meets a subscription, everything is forwarded either way")
     plot("mics_cells", lines, "cells", "false positives", "xy")
 

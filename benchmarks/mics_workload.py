@@ -7,12 +7,10 @@ a Zipf law, and the size added (cut at the border). The paper gives no exponent;
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
-import matplotlib
 import numpy as np
 
 from state.reductions.interface import Ranges
@@ -23,7 +21,6 @@ from state.space.ranges import box_ranges
 K = 8
 SIDE = 2**K
 ZIPF_EXPONENT = 1.0
-OUT = Path(__file__).parent / "out"
 LAWS = ("zipf", "uniform")
 
 
@@ -79,50 +76,3 @@ def cpu(run: Callable[[], object], repeats: int = 1) -> float:
         run()
         best = min(best, time.process_time() - begun)
     return best
-
-
-def show(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table, numbers to three digits."""
-    text = [[_text(value) for value in row] for row in rows]
-    widths = [max(len(cell) for cell in column) for column in zip(head, *text, strict=True)]
-    print(f"\n{title}\n")
-    for row in [list(head), *text]:
-        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
-
-
-def _text(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def says(paper: str, holds: bool) -> None:
-    """Print a trend that the paper's text states, and whether it shows here."""
-    print(f"  paper: {paper}: {'so here' if holds else 'NOT so here'}")
-
-
-def plot(
-    name: str,
-    lines: dict[str, tuple[Sequence[float], Sequence[float]]],
-    x: str,
-    y: str,
-    log: str = "",
-) -> None:
-    """Draw lines to `benchmarks/out/NAME.png`; `log` names the axes that are logarithmic."""
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4.5))
-    for label, (xs, ys) in lines.items():
-        axes.plot(xs, ys, "-o", label=label)
-    if "x" in log:
-        axes.set_xscale("log")
-    if "y" in log:
-        axes.set_yscale("log")
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.legend(fontsize=8)
-    OUT.mkdir(exist_ok=True)
-    figure.savefig(OUT / f"{name}.png", dpi=120, bbox_inches="tight")
-    pyplot.close(figure)
-    print(f"\npicture: benchmarks/out/{name}.png")

@@ -30,20 +30,16 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib import pyplot as plt
 from numpy.typing import NDArray
 
+from benchmarks.report import claim, save, title
 from state.reductions.negative_space import NegativeSpace
 from state.reductions.negative_tree import NegativeTree, merged_boxes
 from state.space.boxes import Boxes
 
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-
-OUT = Path(__file__).parent / "out"
 SIDE = 1000
 MARKS = (2000, 4000, 6000, 8000, 10000)
 TABLE1 = {
@@ -95,22 +91,6 @@ def timed(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def title(text: str) -> None:
-    print(f"\n== {text}\n")
-
-
-def save(name: str) -> None:
-    OUT.mkdir(exist_ok=True)
-    plt.tight_layout()
-    plt.savefig(OUT / f"negative_space_{name}.png", dpi=110)
-    plt.close()
-    print(f"\npicture: benchmarks/out/negative_space_{name}.png")
-
-
-def claim(text: str, holds: bool) -> None:
-    print(f"  the text: {text}: {'holds' if holds else 'DOES NOT HOLD'}")
-
-
 # --- the example, tables 1 and 2 ----------------------------------------------------------------------------
 
 
@@ -135,7 +115,7 @@ def example(options: argparse.Namespace) -> None:
             axis.add_patch(plt.Rectangle(c, *(e - c), fill=False, edgecolor="tab:red"))
         axis.add_patch(plt.Rectangle(low, *(high - low), alpha=0.4, label=name))
         axis.set(xlim=(-10, 1010), ylim=(-10, 1010), title=f"after {name}")
-    save("example")
+    save(plt.gcf(), "negative_space_example")
 
 
 def counts(workload: Workload, d: int, n: int, k: int | None) -> list[int]:
@@ -180,7 +160,7 @@ def table(options: argparse.Namespace, name: str, paper: dict[int, tuple[int | N
     plt.xlabel("subscriptions")
     plt.ylabel("negative boxes")
     plt.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    save(name)
+    save(plt.gcf(), f"negative_space_{name}")
 
 
 def table1(options: argparse.Namespace) -> None:
@@ -251,7 +231,7 @@ def redundancy(options: argparse.Namespace, name: str, parameters: dict[str, obj
     plt.xlabel("subscriptions")
     plt.ylabel("redundant ones found")
     plt.legend()
-    save(name)
+    save(plt.gcf(), f"negative_space_{name}")
 
 
 def figure10(options: argparse.Namespace) -> None:
@@ -290,7 +270,7 @@ def variants(
     left.set(xlabel="subscriptions", ylabel="found beyond covering")
     right.set(xlabel="subscriptions", ylabel="negative boxes")
     left.legend()
-    save(name)
+    save(plt.gcf(), f"negative_space_{name}")
     return result
 
 

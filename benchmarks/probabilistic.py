@@ -36,12 +36,11 @@ import argparse
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.report import claim, plot, title
 from state.reductions.chain_loss import loss
 from state.reductions.conflict_table import ConflictTable
 from state.reductions.covering import Covering
@@ -51,44 +50,12 @@ from state.reductions.probabilistic import Probabilistic
 from state.reductions.rspc import decide, guess, trials_needed, uncovered_share_min
 from state.space.boxes import Boxes
 
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-
-OUT = Path(__file__).parent / "out"
 SIDE = 1_000_000
 SIZES = range(10, 311, 30)
 ATTRIBUTES = (10, 15, 20)
 Ends = NDArray[np.int64]
 Case = tuple[Ends, Ends, Ends, Ends]
 """low and high of s, lows and highs of S."""
-
-
-def title(text: str) -> None:
-    print(f"\n== {text}\n")
-
-
-def save(name: str) -> None:
-    OUT.mkdir(exist_ok=True)
-    plt.tight_layout()
-    plt.savefig(OUT / f"probabilistic_{name}.png", dpi=110)
-    plt.close()
-    print(f"\npicture: benchmarks/out/probabilistic_{name}.png")
-
-
-def claim(text: str, holds: bool) -> None:
-    """Print a trend that the paper states, and whether it shows here."""
-    print(f"paper: {text}: {'holds' if holds else 'DOES NOT HOLD here'}")
-
-
-def plot(name: str, x_label: str, y_label: str, lines: dict[str, tuple[list[float], list[float]]], log: bool) -> None:
-    for label, (x, y) in lines.items():
-        plt.plot(x, y, marker="o", label=label)
-    plt.xlabel(x_label)
-    plt.ylabel(y_label)
-    if log:
-        plt.yscale("log")
-    plt.legend()
-    save(name)
 
 
 # --- scenarios of Table 8 -----------------------------------------------------------------------------------
@@ -228,8 +195,8 @@ def figure5(options: argparse.Namespace) -> None:
     fewer = all(trial_lines[f"m = {m}, S'"][1][-1] < trial_lines[f"m = {m}, S"][1][-1] for m in ATTRIBUTES)
     claim("Algorithm 2 reduces the trials significantly", fewer)
     print("(log10 d on S is from the true bound; one below 5 is what the text calls practically feasible)")
-    plot("figure5", "subscriptions k", "share of redundant removed", removed_lines, log=False)
-    plot("figure6", "subscriptions k", "log10 of trials", trial_lines, log=False)
+    plot("probabilistic_figure5", removed_lines, "subscriptions k", "share of redundant removed")
+    plot("probabilistic_figure6", trial_lines, "subscriptions k", "log10 of trials")
 
 
 def figure7(options: argparse.Namespace) -> None:
@@ -268,8 +235,8 @@ def figure7(options: argparse.Namespace) -> None:
                 f"(not for {name}, k = {', '.join(map(str, more))}: in our reading of 2.b Algorithm 2 leaves rows there"
             )
             print(" more often than not, and a guess is needed)")
-    plot("figure7", "subscriptions k", "share removed", reduction, log=False)
-    plot("figure8", "subscriptions k", "guesses made", guesses, log=False)
+    plot("probabilistic_figure7", reduction, "subscriptions k", "share removed")
+    plot("probabilistic_figure8", guesses, "subscriptions k", "guesses made")
 
 
 def figure9(options: argparse.Namespace) -> None:
@@ -303,8 +270,8 @@ def figure9(options: argparse.Namespace) -> None:
     at_most = 1e-3 * runs * len(gaps) + 5 * math.sqrt(1e-3 * runs * len(gaps)) + 5
     print(f"ours: {totals[1e-3][1]} wrong of {runs * len(gaps)} at δ = 0.001, {totals[1e-10][1]} at 1e-10")
     assert totals[1e-3][1] <= at_most
-    plot("figure9", "gap", "guesses made", made, log=False)
-    plot("figure10", "gap", "wrong answers", missed, log=False)
+    plot("probabilistic_figure9", made, "gap", "guesses made")
+    plot("probabilistic_figure10", missed, "gap", "wrong answers")
 
 
 def sizes(reduction: Reduction, low: Ends, high: Ends, marks: list[int]) -> list[int]:
@@ -348,8 +315,8 @@ def figure11(options: argparse.Namespace) -> None:
     under = all(left[f"m = {m}, probabilistic"][1][-1] < 0.1 * n for m in (10, 15))
     claim("group coverage leaves less than 10 % at m = 10 and 15", under)
     claim("the ratio keeps decreasing with new subscriptions", all(y[-1] < y[0] for _, y in ratio.values()))
-    plot("figure11", "subscriptions", "left", left, log=False)
-    plot("figure12", "subscriptions", "left, group / pairwise", ratio, log=False)
+    plot("probabilistic_figure11", left, "subscriptions", "left")
+    plot("probabilistic_figure12", ratio, "subscriptions", "left, group / pairwise")
 
 
 # --- beyond the paper ---------------------------------------------------------------------------------------
@@ -388,7 +355,7 @@ def chain(options: argparse.Namespace) -> None:
                 lines[label][1].append(value)
     print("\n`draws`: seeded at each broker anew, or (as in the reduction) from the subscription, the same everywhere:")
     print("then all brokers of this chain decide alike, and one decision is drawn for all of them")
-    plot("chain", "brokers", "matching publications lost", lines, log=False)
+    plot("probabilistic_chain", lines, "brokers", "matching publications lost")
 
 
 def hybrid(options: argparse.Namespace) -> None:

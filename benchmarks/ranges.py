@@ -15,11 +15,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib import pyplot
 
+from benchmarks.report import save
 from state.space.hilbert import curve, encode
 from state.space.ranges import (
     EFFORT_MIN,
@@ -43,7 +43,6 @@ PAPER_MS = {
 }
 TARGETS = {16: 4, 64: 20}  # times the enumeration, in 4-D
 CAPS = (16, 64, 256)
-OUT = Path(__file__).parent / "out"
 
 Box = tuple[np.ndarray, np.ndarray]
 
@@ -109,11 +108,8 @@ def shorten(d: int, side: int, cap: int) -> tuple[float, float, float, float]:
     return covered(exact), mean_ms(exact, boxes), covered(within), mean_ms(within, boxes)
 
 
-def draw(rows: dict[tuple[int, int], dict[str, float]]) -> str:
+def draw(rows: dict[tuple[int, int], dict[str, float]]) -> None:
     """Time over side, a colour per number of dimensions."""
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
     for d in BOXES:
         colour = f"C{d - 2}"
@@ -126,10 +122,7 @@ def draw(rows: dict[tuple[int, int], dict[str, float]]) -> str:
     axes.set_xlabel("side of the box, cells of 256")
     axes.set_ylabel("ms per box")
     axes.legend(fontsize=8)
-    OUT.mkdir(exist_ok=True)
-    figure.savefig(OUT / "ranges.png", dpi=120, bbox_inches="tight")
-    pyplot.close(figure)
-    return "benchmarks/out/ranges.png"
+    save(figure, "ranges")
 
 
 def main() -> None:
@@ -155,7 +148,7 @@ def main() -> None:
         for cap in CAPS:
             over, ms, over_within, ms_within = shorten(d, side, cap)
             print(f"{d:>2} {side:>4} {cap:>5}   {over:>6.2f} {ms:>9.3f}     {over_within:>6.2f} {ms_within:>9.3f}")
-    print(f"\npicture: {draw(rows)}")
+    draw(rows)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,66 @@
+"""How every benchmark shows what it found: tables, what a paper says beside what is so here, and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+OUT = Path(__file__).parent / "out"
+
+
+def title(text: str) -> None:
+    print(f"\n== {text}\n")
+
+
+def show(heading: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table under a title."""
+    title(heading)
+    table(head, rows)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows in columns as wide as they need to be, numbers to three digits."""
+    text = [list(head), *([_text(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*text, strict=True)]
+    for row in text:
+        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)), flush=True)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def claim(paper: str, holds: bool) -> None:
+    """Print a trend that the paper's text states, and whether it shows here."""
+    print(f"  paper: {paper}: {'so here' if holds else 'NOT SO HERE'}")
+
+
+def plot(name: str, lines: dict[str, tuple[Sequence[float], Sequence[float]]], x: str, y: str, log: str = "") -> None:
+    """Draw lines to `benchmarks/out/NAME.png`; `log` names the axes that are logarithmic."""
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    for label, (xs, ys) in lines.items():
+        axes.plot(xs, ys, "-o", label=label)
+    if "x" in log:
+        axes.set_xscale("log")
+    if "y" in log:
+        axes.set_yscale("log")
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.legend(fontsize=8)
+    save(figure, name)
+
+
+def save(figure: Figure, name: str) -> None:
+    """Write a picture to `benchmarks/out/NAME.png` and say so."""
+    OUT.mkdir(exist_ok=True)
+    figure.savefig(OUT / f"{name}.png", dpi=120, bbox_inches="tight")
+    pyplot.close(figure)
+    print(f"\n  picture: benchmarks/out/{name}.png")
