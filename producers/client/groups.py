@@ -13,7 +13,7 @@ Left out: which group a client is in, and why. That is the router's business (`s
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from bisect import bisect_right
 
 import msgspec
 
@@ -25,10 +25,12 @@ LOOK_S = 5.0
 """How often the topic is looked for while it does not exist; late is not too late, for spans say where to begin."""
 PATIENCE_S = 5.0
 """An end that is not reached, because what stood there was compacted away, is not waited for longer than this."""
+OPEN = float("inf")
+_NONE: tuple[list[int], list[float]] = ([], [])
 
 
 class Spans:
-    """The spans of one client at all brokers.
+    """The spans of one client at all brokers; the router keeps ended ones for as long as Kafka holds their messages.
 
     >>> spans = Spans()
     >>> spans.replace("b1", [Span("g", 5, 9), Span("g", 12)])
@@ -39,31 +41,44 @@ class Spans:
 
     def __init__(self) -> None:
         self._by_broker: dict[str, list[Span]] = {}
+        self._by_topic: dict[str, tuple[list[int], list[float]]] = {}
+        """Firsts and ends of each topic's spans, joined where they touch, in order."""
 
     def replace(self, broker: str, spans: list[Span]) -> bool:
         """Take what a broker says now instead of what it said before; tell whether it differs."""
         if self._by_broker.get(broker, []) == spans:
             return False
         self._by_broker[broker] = spans
+        self._by_topic = {}
+        every = (span for of in self._by_broker.values() for span in of)
+        for span in sorted(every, key=lambda span: span.first):
+            end = OPEN if span.end is None else span.end
+            if end > span.first:
+                firsts, ends = self._by_topic.setdefault(span.topic, ([], []))
+                if ends and span.first <= ends[-1]:
+                    ends[-1] = max(ends[-1], end)
+                else:
+                    firsts.append(span.first)
+                    ends.append(end)
         return True
 
     def topics(self) -> list[str]:
-        """Every topic with a span, ended ones too, sorted."""
-        return sorted({span.topic for spans in self._by_broker.values() for span in spans})
+        """Every topic with a span that is not empty, ended ones too, sorted."""
+        return sorted(self._by_topic)
 
     def next(self, topic: str, position: int) -> int | None:
-        """The first offset from `position` on that has to be read; None if every span ends before."""
-        ahead = [max(s.first, position) for s in self._of(topic) if s.end is None or s.end > max(s.first, position)]
-        return min(ahead, default=None)
+        """The first offset from `position` on that has to be read; None if every span ends before.
+
+        Cost: O(log spans).
+        """
+        firsts, ends = self._by_topic.get(topic, _NONE)
+        ahead = bisect_right(ends, position)
+        return max(firsts[ahead], position) if ahead < len(ends) else None
 
     def end(self, topic: str) -> int | None:
-        """Where the last span ends; None while one is open."""
-        ends = [span.end for span in self._of(topic)]
-        closed = [end for end in ends if end is not None]
-        return max(closed, default=0) if len(closed) == len(ends) else None
-
-    def _of(self, topic: str) -> Iterator[Span]:
-        return (span for spans in self._by_broker.values() for span in spans if span.topic == topic)
+        """Where the last span of a topic ends; None while one is open."""
+        last = self._by_topic[topic][1][-1]
+        return None if last == OPEN else int(last)
 
 
 class Following:

@@ -67,7 +67,7 @@ class Subscriber(Registering):
         self._partitions: dict[str, tuple[int, ...]] = {}
         """Of topics that were seen to exist."""
         self._moved = False
-        """Whether a span has ended or was passed over, so that the reader must go on elsewhere."""
+        """Whether spans changed or the end of one was reached, so that the reader must go on elsewhere."""
         self._looked = float("-inf")
         self._fetched: deque[Record] = deque()
         self._held: deque[tuple[float, Delivery]] = deque()
@@ -212,7 +212,9 @@ class Subscriber(Registering):
                 return None
 
     def _taken(self, record: Record) -> Delivery | None:
-        self._pass(record.topic, record.partition, record.offset + 1)
+        position = self._positions[record.topic, record.partition] = record.offset + 1
+        if record.topic not in self._topics:
+            self._moved |= self._groups.spans.next(record.topic, position) != position
         delivery = read_delivery(record, self.client, self._memory)
         if self._unite_s > 0:
             self._hold(record, delivery)
@@ -232,14 +234,6 @@ class Subscriber(Registering):
         # a repeat that the memory no longer knows is held as a delivery of its own, under the same id
         self._copies.pop(delivery.id, None)
         return delivery
-
-    def _pass(self, topic: str, partition: int, position: int) -> None:
-        """Note how far a topic is read; what no span asks for is passed over."""
-        if topic not in self._topics:
-            ahead = self._groups.spans.next(topic, position)
-            self._moved |= ahead != position
-            position = position if ahead is None else ahead
-        self._positions[topic, partition] = position
 
     # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────
 

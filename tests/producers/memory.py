@@ -15,6 +15,7 @@ class MemoryKafka:
         self.most = most
         self.open = 0
         self.given = 0
+        self.read_of: set[str] = set()
 
     def make(self, *topics):
         for topic in topics:
@@ -41,6 +42,7 @@ class MemoryKafka:
         return self.lows[topic], len(self.logs[topic])
 
     def read(self, starts):
+        self.read_of |= {topic for topic, _ in starts}
         return MemoryReader(self, dict(starts))
 
     def committed(self, group, partitions):
