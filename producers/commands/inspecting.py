@@ -5,6 +5,8 @@ For one broker and type, by neighbour n:
     asked here   what its clients and its other neighbours want, in boxes (or ranges)
     forwarded    what of it n was told: what n holds for the link from here
     withheld     the rest: covered by what was forwarded
+
+For a broker with groups also who shares which topic, and what that saved (`sharing.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import redis
 
 from producers.cli import config_path
 from producers.commands.output import print_json, table
+from producers.commands.sharing import describe_sharing, sharing_for_people
 from state.broker.keys import Key, index_keys
 from state.config import Config, load
 from state.errors import HilcastError
@@ -58,10 +61,12 @@ def inspect(chosen: argparse.Namespace) -> int:
     found = [describe(config, parts, broker, name) for broker in brokers for name in types]
     if chosen.type is not None:
         found[0] |= _details(parts, chosen.broker, chosen.type)
+    sharing = describe_sharing(config, brokers)
     if chosen.json:
-        print_json(found if chosen.type is None else found[0])
+        shown = [f | {"distribution": sharing[f["broker"]]} if f["broker"] in sharing else f for f in found]
+        print_json(shown if chosen.type is None else shown[0])
     else:
-        print(_for_people(found, chosen))
+        print("\n".join([_for_people(found, chosen), *(sharing_for_people(sharing, chosen.type) if sharing else [])]))
     return 0
 
 

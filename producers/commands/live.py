@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from producers.cli import config_path
 from producers.commands.output import print_json, table
+from producers.commands.sharing import summed
 from producers.transport import Transport, open_transport
 from producers.transport.interface import away, missing_topic
 from state.client_settings import librdkafka
@@ -65,6 +66,8 @@ def figures(config: Config) -> dict[str, object]:
         for name, n in sorted(raw.items())
         if name.startswith("link:")
     }
+    if shared := summed(raw):
+        counts["distribution"] = shared
     offered, sent = raw.get("entries_offered", 0.0), raw.get("entries_sent", 0.0)
     counts["entries_saved"] = _whole(max(0.0, offered - sent))
     return counts
@@ -176,10 +179,12 @@ def _for_people(found: Mapping[str, Any]) -> str:
     ]
     queries = table(heads, rows) if rows else "no deployment has run here yet: start one with `hilcast run`"
     counts = dict(found["figures"])
-    links = counts.pop("links", {})
+    links, shared = counts.pop("links", {}), counts.pop("distribution", {})
     text = [queries, "", f"deployment {found['deployment']}, since Redis was last emptied"]
     text.append(table(["", ""], [[name.replace("_", " "), value] for name, value in counts.items()]).lstrip("\n"))
     if links:
         crossed = [[name.replace(">", " > "), n["crossed"], n["wasted"]] for name, n in links.items()]
         text += ["", table(["link", "crossed", "for nothing"], crossed)]
+    if shared:
+        text += ["", table(["unicast", "group", "broadcast", "copies saved", "thrown away"], [list(shared.values())])]
     return "\n".join(text)

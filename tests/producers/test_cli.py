@@ -5,19 +5,26 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 from infra.local.ports import free_port
 from producers import cli
 from producers.commands.checking import needed_topics
 from producers.commands.output import Style
+from producers.commands.sharing import FIGURES
 from producers.transport import open_transport
+from state.broker.sharing import Assignment, TypeGroups
 from state.config import load, parse
+from state.messages import Membership, Output, Span
+from state.redis_index import RedisIndex
 from state.space.grid import Grid
 from streaming.topics import TopicKeeper, needed
 from tests.producers.test_transport import read
@@ -181,8 +188,10 @@ def test_topics_are_created_once(services, unique, tmp_path, capsys, monkeypatch
 
 def test_the_doctor_knows_the_topics_of_the_job(services, unique):
     """What the doctor looks for is what the job creates."""
-    config = parse(text(services, unique) + '[[sources]]\ntopic = "old"\nbroker = "b2"\ntype = "quote"\n')
-    assert needed_topics(config) == sorted(needed(config))
+    source = '[[sources]]\ntopic = "old"\nbroker = "b2"\ntype = "quote"\n'
+    for more in ("", source, "[distribution.b1]\ngroups = 3\n"):
+        config = parse(text(services, unique) + more)
+        assert needed_topics(config) == sorted(needed(config))
 
 
 def test_the_doctor_prints_checks_with_advice(here, capsys):
@@ -231,6 +240,14 @@ def test_subscribe_prints_the_receipt(here, capsys):
     assert seen[0].key == b"b2/quote/s1"
     sent = {"client": "alice", "filter": "price < 5", "ttl_ms": 1500, "version": 7, "sink": "elsewhere"}
     assert json.loads(seen[0].value) == sent
+
+
+def test_a_client_opts_in_to_groups(here, capsys):
+    """`--groups` says so in the event; the router, not the client, refuses it together with a sink."""
+    thread, seen = answering(here, "accepted")
+    assert run("subscribe", "-b", "b2", "-t", "quote", "-c", "alice", "--groups", "--sink", "x", "price < 5") == 0
+    thread.join()
+    assert json.loads(seen[0].value) == {"client": "alice", "filter": "price < 5", "groups": True, "sink": "x"}
 
 
 def test_a_refusal_is_printed_and_is_one(here, capsys):
@@ -342,6 +359,78 @@ def test_looking_at_nothing_is_no_error(here, capsys):
     assert run("verify", "--json") == 0
     judged = json.loads(capsys.readouterr().out)
     assert (judged["ok"], judged["published"], judged["missing"]) == (True, 0, 0)
+
+
+@pytest.fixture
+def sharing(services, unique, here, tmp_path, wire):
+    """The same overlay with groups at b1, an assignment in Redis, spans in Kafka, and figures of two brokers."""
+    written = text(services, unique) + "[distribution.b1]\ngroups = 2\n[distribution.b3]\ngroups = 1\n"
+    (tmp_path / "hilcast.toml").write_text(written)
+    config = parse(written)
+    TopicKeeper(config).ensure_needed()
+    members = np.array([[1, 1, 0], [0, 1, 1]], bool).tobytes()
+    quote = TypeGroups(first=4, n=2, dims=[], cuts=[], cells=b"", labels=b"", members=members)
+    assignment = Assignment(clients=["alice", "bob", "carol"], threshold=0.1, broadcast=0.5, types={"quote": quote})
+    index = RedisIndex(config)
+    index.publish_groups("b1", 1, assignment.encode(), {})
+    index.count({f"distribution:b1:{name}": 10 + i for i, name in enumerate(FIGURES)})
+    index.count({"distribution:b3:group": 7, "events": 1})
+    index.close()
+    group, left = config.topics.group("b1", 4), config.topics.group("b1", 1)
+    told = {"b1/alice": [Span(left, 0), Span(group, 0)], "b1/bob": [Span(group, 3), Span(left, 0, 2)]}
+    told |= {"b3/dora": [Span(config.topics.group("b3", 0), 0)]}
+    for key, spans in [("b1/alice", []), *told.items(), ("b3/dora", None)]:
+        value = None if spans is None else msgspec.json.encode(Membership(spans))
+        wire.send(Output(config.topics.groups, key.encode(), value)).place()
+    return config
+
+
+def test_inspect_shows_groups_and_what_they_saved(sharing, capsys):
+    """Members from Redis, open spans from Kafka, also of a topic that is being left; and the figures of the methods."""
+    assert run("inspect", "b1", "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    topics = sharing.topics
+    rows = [(t["topic"], t["type"], t["members"], t["spans_open"]) for t in found["distribution"].pop("topics")]
+    assert rows == [
+        (topics.group("b1", 4), "quote", 2, 2),
+        (topics.group("b1", 5), "quote", 2, 0),
+        (topics.broadcast("b1"), None, 3, 0),
+        (topics.group("b1", 1), None, 0, 1),
+    ]
+    assert found["distribution"] == {"unicast": 10, "group": 11, "broadcast": 12, "saved": 13, "discarded": 14}
+    assert run("inspect", "--json") == 0
+    one, two, three = json.loads(capsys.readouterr().out)
+    assert (one["distribution"]["saved"], three["distribution"]["group"], three["distribution"]["topics"]) == (
+        13,
+        7,
+        [],
+    )
+    assert "distribution" not in two
+    assert run("inspect", "b1", "quote") == 0
+    shown = capsys.readouterr().out
+    assert "copies saved" in shown
+    assert re.search(rf"b1 +{re.escape(topics.group('b1', 4))} +quote +2 +2\n", shown)
+
+
+def test_status_sums_the_distribution(sharing, capsys):
+    """Over all brokers, by method."""
+    assert run("status", "--json") == 0
+    figures = json.loads(capsys.readouterr().out)["figures"]
+    assert figures["distribution"] == {"unicast": 10, "group": 18, "broadcast": 12, "saved": 13, "discarded": 14}
+    assert run("status") == 0
+    assert re.search(r"copies saved +thrown away\n +10 +18 +12 +13 +14\n", capsys.readouterr().out)
+
+
+def test_inspect_shows_what_redis_holds_while_kafka_is_away(services, sharing, tmp_path, capsys, monkeypatch):
+    """Open spans are then not known, and it says so."""
+    monkeypatch.setattr("producers.transport.confluent._TIMEOUT_S", 0.5)
+    path = tmp_path / "hilcast.toml"
+    path.write_text(path.read_text().replace(services.kafka, f"127.0.0.1:{free_port()}"))
+    assert run("inspect", "b1") == 0
+    assert "open spans are not known: kafka-away" in capsys.readouterr().out
+    assert run("inspect", "b1", "quote", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["distribution"]
+    assert [(t["members"], t["spans_open"]) for t in found["topics"]] == [(2, None), (2, None), (3, None)]
 
 
 def test_inspect_refuses_names_that_are_not_there(here, capsys):

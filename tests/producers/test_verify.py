@@ -21,7 +21,7 @@ from producers.workloads.mixed import events, filters
 from state.broker.keys import home_key
 from state.broker.protocol import Expire, encode
 from state.config import parse
-from state.messages import Output, dead_letter_headers, delivery_id, event_digest, joined_ids
+from state.messages import Output, dead_letter_headers, delivery_id, event_digest, joined_ids, write_members
 from state.simulation.world import Event, Outcome, World
 
 TEXT = """
@@ -81,8 +81,11 @@ class MemoryReader:
 class Running:
     """A simulated overlay whose jobs also write what the real ones do: progress, deliveries, the routing log."""
 
-    def __init__(self, hosting=ALONE, seed=0, config=CONFIG):
+    def __init__(self, hosting=ALONE, seed=0, config=CONFIG, sharing=False):
         self.rng = random.Random(seed)
+        self.sharing = sharing
+        """Whether clients opt in, and are served through shared topics now and then."""
+        self.spans = {"alice": [], "bob": []}
         self.config = config
         self.world = World(config, hosting)
         self.log, self.topics = self.world.log, config.topics
@@ -121,6 +124,8 @@ class Running:
             value["filter"] = "price <"
         if self.rng.random() < 0.2:
             value["sink"] = "shared"
+        elif self.sharing and self.rng.random() < 0.7:
+            value["groups"] = True
         if self.rng.random() < 0.3:
             value["ttl_ms"] = self.rng.randint(1, 60)
         if self.rng.random() < 0.3:
@@ -189,7 +194,7 @@ class Running:
         outcome = Outcome()
         arrival = SimpleNamespace(row=0, broker=at, origin=origin)
         deployment.route("quote", [Event(id.decode(), "quote", at, record.value)], [arrival], [outcome])
-        for delivery in outcome.deliveries:
+        for delivery in self._shared(outcome.deliveries, record, source, id, headers):
             more = [("hilcast_delivery", delivery_id(event_digest(source, id), delivery.client).encode())]
             more += [("hilcast_subscriptions", joined_ids(list(delivery.subscriptions)).encode())]
             more += [("hilcast_client", delivery.client.encode()), ("hilcast_epoch", b"1.1")]
@@ -198,9 +203,42 @@ class Running:
             if b not in hosts:
                 self._append(self.topics.link(a, b), record.value, record.key, headers.items())
 
+    def _shared(self, deliveries, record, source, id, headers):
+        """Serve some clients through topics that they read; return what is left for their own."""
+        together, alone = {}, []
+        for delivery in deliveries:
+            choices = [t for t, _, end in self.spans.get(delivery.client, []) if end is None]
+            own = delivery.destination == self.topics.deliver(delivery.client)
+            if own and choices and self.rng.random() < 0.8:
+                named = together.setdefault(self.rng.choice(choices), {})
+                named[delivery.client] = list(delivery.subscriptions)
+            else:
+                alone.append(delivery)
+        for topic, matched in together.items():
+            for members, _ in write_members(matched):
+                more = [("hilcast_members", members), ("hilcast_event", event_digest(source, id).hex().encode())]
+                self._append(topic, record.value, record.key, [*headers.items(), *more])
+        return alone
+
+    def regroup(self):
+        """Let a client read one more shared topic, or one less."""
+        client, topic = self.rng.choice(["alice", "bob"]), self.rng.choice(["p.group.b1.0", "p.broadcast.b1"])
+        end = len(self.log.topics[topic])
+        known = self.spans[client]
+        if any(t == topic and stop is None for t, _, stop in known):
+            self.spans[client] = [(t, f, end if t == topic and stop is None else stop) for t, f, stop in known]
+        else:
+            known.append((topic, end, None))
+        self.announce(client)
+
+    def announce(self, client):
+        told = [{"topic": t, "first": f} | ({} if end is None else {"end": end}) for t, f, end in self.spans[client]]
+        self._append(self.topics.groups, {"spans": told} if told else None, f"b1/{client}".encode())
+
     def live(self, steps):
         """Let things happen in any order."""
         actions = [self.change, self.publish, self.publish, self.control, self.control, self.route, self.expire]
+        actions += [self.regroup] if self.sharing else []
         for _ in range(steps):
             self.rng.choice(actions)()
 
@@ -222,10 +260,10 @@ class Running:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([ALONE, SPLIT]))
-def test_what_the_core_does_right_is_accepted_at_every_moment(seed, hosting):
+@given(st.integers(0, 10**6), st.sampled_from([ALONE, SPLIT]), st.booleans())
+def test_what_the_core_does_right_is_accepted_at_every_moment(seed, hosting, sharing):
     """In the middle of everything and at rest, nothing that the router's core did is called missing or wrong."""
-    running = Running(hosting, seed)
+    running = Running(hosting, seed, sharing=sharing)
     running.live(60)
     midway = running.verify()
     assert midway.ok, midway.findings
@@ -238,13 +276,16 @@ def test_what_the_core_does_right_is_accepted_at_every_moment(seed, hosting):
     assert at_rest.published == running.sent
 
 
-def standing(hosting=ALONE, seed=1, publications=60):
+def standing(hosting=ALONE, seed=1, publications=60, sharing=False):
     """Subscriptions in force, then publications: nothing is undecided."""
-    running = Running(hosting, seed)
+    running = Running(hosting, seed, sharing=sharing)
     for number, broker in enumerate(("b1", "b2", "b3", "b4", "b4")):
         value = {"client": "alice" if number % 2 else "bob", "filter": ["price < 12", "price > 6"][number % 2]}
+        value |= {"groups": True} if sharing else {}
         running.world.send(running.topics.subscriptions, f"{broker}/quote/s{number}", value)
     running.rest()
+    for _ in range(3 if sharing else 0):
+        running.regroup()
     for _ in range(publications):
         running.publish()
     running.rest()
@@ -383,3 +424,90 @@ def test_a_destination_whose_beginning_was_deleted_is_judged_from_there():
     running.log.topics[topic] = [r for r in whole[first // 2 :] if r is not later]
     found = running.verify()
     assert (found.ok, found.missing) == (False, 1)
+
+
+# ── shared topics ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def shared_messages(running):
+    return [
+        record
+        for topic in ("p.group.b1.0", "p.broadcast.b1")
+        for record in running.log.topics[topic]
+        if dict(record.headers)["ce_source"] == b"test"
+    ]
+
+
+def test_a_lost_message_of_a_group_is_missing_for_whom_it_names():
+    """Whichever message of a shared topic is taken away, each client that it named is missing it (or ids of it)."""
+    running = standing(sharing=True)
+    assert running.verify().ok
+    assert len(shared_messages(running)) > 20
+    for record in [r for r in shared_messages(running) if r.offset > 0][::5]:
+        topic = running.log.topics[record.topic]
+        running.log.topics[record.topic] = [r for r in topic if r is not record]
+        found = running.verify()
+        named = dict(record.headers)["hilcast_members"].count(b"=")
+        assert found.missing + found.missing_ids >= named
+        running.log.topics[record.topic] = topic
+
+
+@pytest.mark.parametrize("members", [b"alice=s1;eve=s1", b"bob=s1"])
+def test_a_message_that_names_a_client_that_did_not_want_it_is_wrong(members):
+    """A client that never asked, or ids of somebody else, in a shared message are found."""
+    running = standing(sharing=True)
+    record = shared_messages(running)[0]
+    headers = tuple((n, members if n == "hilcast_members" else v) for n, v in record.headers)
+    running.log.append(Output(record.topic, record.key, record.value, headers))
+    found = running.verify()
+    assert found.wrong + found.wrong_ids == 1
+
+
+def test_a_message_that_its_client_was_not_told_to_read_is_not_delivered():
+    """Outside of the client's spans a message is wrong where it stands, and missing where the client reads."""
+    running = standing(sharing=True)
+    delivered = running.verify().delivered
+    for client in ("alice", "bob"):
+        running.spans[client] = []
+        running.announce(client)
+    found = running.verify()
+    assert found.wrong > 20
+    assert found.missing + found.missing_ids > 20
+    assert found.delivered >= delivered
+    assert {f.topic for f in found.findings if f.kind == "wrong"} <= {"p.group.b1.0", "p.broadcast.b1"}
+
+
+def test_a_copy_in_a_group_and_one_alone_are_one_delivery():
+    """Served twice, by its own topic and by a shared one, a client has the delivery and one repeat."""
+    running = standing(sharing=True)
+    record = shared_messages(running)[0]
+    before = running.verify()
+    client, _, ids = dict(record.headers)["hilcast_members"].decode().split(";")[0].partition("=")
+    source, id = (dict(record.headers)[f"ce_{name}"] for name in ("source", "id"))
+    headers = [(n, v) for n, v in record.headers if not n.startswith("hilcast_")]
+    headers += [("hilcast_delivery", delivery_id(event_digest(source, id), client).encode())]
+    headers += [("hilcast_subscriptions", ids.encode()), ("hilcast_client", client.encode())]
+    running.log.append(Output(f"p.deliver.{client}", record.key, record.value, tuple(headers)))
+    found = running.verify()
+    assert (found.ok, found.delivered, found.repeats) == (True, before.delivered, before.repeats + 1)
+
+
+def test_what_was_deleted_of_a_shared_topic_is_not_missing():
+    """From a shared topic whose beginning Kafka deleted any member may have been served; spans of it are gone too."""
+    running = standing(sharing=True)
+    topic = max(("p.group.b1.0", "p.broadcast.b1"), key=lambda t: len(running.log.topics[t]))
+    first = len(running.log.topics[topic])
+    for _ in range(40):
+        running.publish()
+    running.rest()
+    whole, low = running.log.topics[topic], first // 2
+    assert low > 5
+    running.log.topics[topic] = whole[low:]
+    for client, known in running.spans.items():
+        running.spans[client] = [(t, max(f, low) if t == topic else f, end) for t, f, end in known]
+        running.announce(client)
+    found = running.verify()
+    assert found.ok, found.findings
+    lost = next(r for r in whole[first:] if dict(r.headers)["ce_source"] == b"test")
+    running.log.topics[topic] = [r for r in whole[low:] if r is not lost]
+    assert running.verify().missing + running.verify().missing_ids > 0
