@@ -106,6 +106,9 @@ class Covering:
         touched.setdefault(id, None)
 
     def _withhold(self, id: str, coverer: str) -> None:
+        self._coverer.pop(
+            id, None
+        )  # heirs go to the end here too: the order that `decode` finds is the one of `_covers`
         self._coverer[id] = coverer
         self._covers.setdefault(coverer, {})[id] = None
 

@@ -5,11 +5,11 @@ A test of a reduction supplies a factory and a guarantee; everything else is her
     from tests.reductions.contract import BoxSpace, Contract, machine
 
     SPACE = BoxSpace((0, 0), (4, 4))
-    CONTRACT = Contract(make=Covering, decode=Covering.decode, space=SPACE, guarantee="exact")
+    CONTRACT = Contract(make=make, decode=decode, space=SPACE, guarantee="exact")
     TestCovering = machine(CONTRACT).TestCase
 
-The machine adds, removes, replaces and routes, on a space so small that everything collides, and after every
-step asserts
+The machine adds, removes, replaces, takes out an entry together with what it covers, and routes, on a space so small
+that everything collides, and after every step asserts
 
 - the guarantee: *exact*: the neighbour's union is the live entries' union; *superset*: it contains it, the
   excess is counted; *one-sided*: it is inside it, what is lost is counted (`Contract.tally`; the test that
@@ -41,7 +41,7 @@ from typing import Literal
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from state.reductions.interface import Decision, Delta, Geometry, Ranges, Reduction
 from state.space.boxes import Boxes
@@ -197,6 +197,18 @@ def machine(contract: Contract) -> type[RuleBasedStateMachine]:
         def change_many(self, added: dict[str, Geometry], removed: list[str]) -> None:
             self.change(added, [id for id in removed if id not in added])
 
+        @precondition(lambda self: self.live)
+        @rule(
+            rank=st.integers(0, 2),
+            order=st.permutations(IDS),
+            stay=st.lists(ids, max_size=2, unique=True),
+            replaced=st.dictionaries(ids, entries, max_size=2),
+        )
+        def take_out_with_what_it_covers(
+            self, rank: int, order: list[str], stay: list[str], replaced: dict[str, Geometry]
+        ) -> None:
+            self.take_out(rank, order, stay, replaced)
+
         @rule(entry=entries)
         def decide(self, entry: Geometry) -> None:
             self.decide_only(entry)
@@ -263,6 +275,17 @@ class _Machine(RuleBasedStateMachine):
         standing = frozenset().union(*(before[id] & self.live[id] for id in before if id in self.live))
         self.apply(delta, standing)
         return delta
+
+    def take_out(self, rank: int, order: list[str], stay: list[str], replaced: dict[str, Geometry]) -> None:
+        """Remove one of the widest entries and, in the same step and any order, what lies inside it.
+
+        Some of that may stay, to be promoted, and some may be replaced: what a coverer's removal touches, three ways.
+        """
+        widest = sorted(self.live, key=lambda id: (-len(self.live[id]), id))
+        wide = widest[rank % len(widest)]
+        inside = [id for id in order if id in self.live and self.live[id] <= self.live[wide]]
+        added = {id: entry for id, entry in replaced.items() if id in inside and id != wide}
+        self.change(added, [id for id in inside if id == wide or (id not in added and id not in stay)])
 
     def apply(self, delta: Delta, standing: Points) -> None:
         """Bring the neighbour up to date piece by piece; no piece may uncover a point that stands."""
@@ -362,7 +385,7 @@ def replay(contract: Contract, seed: int, changes: int = 60) -> str:
         if random.random() < 0.7:
             delta = reduction.update({random.choice(IDS): _drawn(contract.space, random)})
         else:
-            delta = reduction.update({}, [random.choice(IDS)])
+            delta = reduction.update({}, random.sample(IDS, random.choice((1, 1, 3))))
         for id, entry in delta.added.items():
             digest.update(id.encode() + repr(sorted(contract.space.points(entry))).encode())
         digest.update(repr(delta.removed).encode() + reduction.encode())

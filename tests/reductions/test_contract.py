@@ -70,6 +70,17 @@ class KeepsTheOld(ForwardAll):
         return Delta(super().update(added, removed).added)
 
 
+class KeepsTheCovered(ForwardAll):
+    """Does not tell the neighbour to remove what leaves in one step with an entry that covers it."""
+
+    def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
+        before = dict(self.live)
+        delta = super().update(added, removed)
+        sets = {id: SPACE.points(before[id]) for id in delta.removed}
+        left = [id for id in sets if not any(other != id and sets[id] <= sets[other] for other in sets)]
+        return Delta(delta.added, tuple(left))
+
+
 class SendsAgain(ForwardAll):
     """Sends what the neighbour holds."""
 
@@ -116,7 +127,7 @@ HASH_ORDER = Contract(make=HashOrder, decode=HashOrder.decode, space=SPACE)
 TestForwardAll = machine(CONTRACT).TestCase
 
 
-WRONG = [Forgets, KeepsTheOld, SendsAgain, BoastsCovered, FalseWitness, LosesInState]
+WRONG = [Forgets, KeepsTheOld, KeepsTheCovered, SendsAgain, BoastsCovered, FalseWitness, LosesInState]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
