@@ -106,9 +106,7 @@ class Covering:
         touched.setdefault(id, None)
 
     def _withhold(self, id: str, coverer: str) -> None:
-        self._coverer.pop(
-            id, None
-        )  # heirs go to the end here too: the order that `decode` finds is the one of `_covers`
+        self._coverer.pop(id, None)  # heirs go last here too, so that `decode` finds the order of `_covers`
         self._coverer[id] = coverer
         self._covers.setdefault(coverer, {})[id] = None
 
