@@ -28,7 +28,7 @@ from state.redis_index import RedisIndex
 from state.space.grid import Grid
 from streaming.topics import TopicKeeper, needed
 from tests.producers.test_transport import read
-from tests.producers.worlds import answer, configured, delivered, text
+from tests.producers.worlds import answer, configured, delivered, grouped, text
 
 COMMANDS = ("up", "down", "topics", "run", "wait", "subscribe", "unsubscribe", "advertise", "unadvertise", "publish")
 COMMANDS += ("tail", "status", "inspect", "explain", "cost", "grid", "verify", "doctor")
@@ -341,6 +341,24 @@ def test_tail_shows_deliveries_without_repeats(here, wire, capsys):
     assert "2 of 3 deliveries came" in capsys.readouterr().err
     assert run("tail", "nobody", "--once") == 0
     assert capsys.readouterr().out == ""
+
+
+def test_tail_shows_what_came_through_groups(here, wire, capsys):
+    """What a shared topic holds for the client is shown, with its own ids; what names others is not."""
+    topic = here.topics.group("b1", 0)
+    TopicKeeper(here).ensure([topic, here.topics.groups, here.topics.deliver("alice")])
+    spans = msgspec.json.encode(Membership([Span(topic, 1)]))
+    wire.send(Output(here.topics.groups, b"b1/alice", spans)).place()
+    wire.send(delivered(here, "alice", "e0", "s1")).place()
+    for event, members in (
+        ("e1", {"bob": ["s9"]}),
+        ("e2", {"alice": ["s1", "s2"], "bob": ["s9"]}),
+        ("e3", {"bob": ["s9"]}),
+    ):
+        wire.send(grouped(topic, event, members)).place()
+    assert run("tail", "alice", "--once", "--json") == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted((d["id"], d["subscriptions"]) for d in found) == [("e0", ["s1"]), ("e2", ["s1", "s2"])]
 
 
 # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────────

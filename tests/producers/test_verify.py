@@ -16,12 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from producers.client.groups import Spans
 from producers.verify import Verification
+from producers.verify.history import read_facts
+from producers.verify.sharing import opted, served
 from producers.workloads.mixed import events, filters
 from state.broker.keys import home_key
 from state.broker.protocol import Expire, encode
 from state.config import parse
-from state.messages import Output, dead_letter_headers, delivery_id, event_digest, joined_ids, write_members
+from state.flooding import Delivered
+from state.messages import Output, Span, dead_letter_headers, delivery_id, event_digest, joined_ids, write_members
 from state.simulation.world import Event, Outcome, World
 
 TEXT = """
@@ -511,3 +515,29 @@ def test_what_was_deleted_of_a_shared_topic_is_not_missing():
     lost = next(r for r in whole[first:] if dict(r.headers)["ce_source"] == b"test")
     running.log.topics[topic] = [r for r in whole[low:] if r is not lost]
     assert running.verify().missing + running.verify().missing_ids > 0
+
+
+def test_who_may_have_been_served_together_is_known_from_either_record():
+    """Clients that ever opted in are found in the inbox, or in the registry once the inbox is deleted."""
+    running = Running()
+    for client, more in (("alice", {"groups": True}), ("bob", {}), ("carol", {"groups": True, "sink": "x"})):
+        running.world.send(
+            running.topics.subscriptions, f"b1/quote/{client}", {"client": client, "filter": "TRUE"} | more
+        )
+    running.world.send(running.topics.subscriptions, "b1/quote/bad", {"groups": True})
+    running.rest()
+    inbox = running.log.topics[running.topics.subscriptions]
+    facts = [fact for _, _, fact in read_facts(running.log.topics[running.topics.registry])]
+    assert opted(CONFIG, inbox, []) == opted(CONFIG, [], facts) == opted(CONFIG, inbox, facts) == {"alice"}
+
+
+def test_spans_are_asked_for_only_where_kafka_still_holds_messages():
+    """A message that was deleted after it was read may have lost its span with it; any other must lie in one."""
+    spans = Spans()
+    spans.replace("b1", [Span("p.group.b1.0", 4, 6), Span("p.group.b1.1", 0)])
+    copy = Delivered("p.group.b1.0", "alice", b"s", b"1", "d", "s1", b"c")
+    copies = [(offset, copy) for offset in range(8)]
+    found = served(CONFIG, copies, {"alice": spans}, {"p.group.b1.0": 2})
+    own, there = "p.deliver.alice", "p.group.b1.0"
+    assert [d.topic for d in found] == [own, own, there, there, own, own, there, there]
+    assert [d.topic for d in served(CONFIG, copies, {"bob": spans}, {"p.group.b1.0": 0})] == [there] * 8
