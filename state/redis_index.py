@@ -160,6 +160,7 @@ class RedisIndex:
         pipe = self._client.pipeline(transaction=False)
         for name, grid in grids.items():
             pipe.set(f"{self.prefix}:grid:{name}", json.dumps(grid.describe()))
+        pipe.execute()
 
     def publish_groups(self, broker: str, generation: int, blob: bytes, readers: Mapping[str, Sequence[str]]) -> None:
         """Hand the assignment of a broker's clients to shared topics to the route workers."""
