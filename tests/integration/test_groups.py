@@ -8,6 +8,9 @@ from collections import Counter, defaultdict
 import pytest
 import redis
 
+from producers import Subscriber, cli
+from producers.client.delivery import header
+from state.config import load
 from state.messages import read_members
 from tests.integration.test_overlay import Drill
 
@@ -73,6 +76,17 @@ class Sharing(Drill):
         assert not missing, f"{len(missing)} of {len(self.expected)} missing: {list(missing.items())[:3]}"
         assert not wrong, f"{len(wrong)} wrong: {list(wrong.items())[:3]}"
 
+    def ask_clients(self):
+        """What the client library gives each client, once, is what the oracle expects; `verify` agrees."""
+        config = load(self.path)
+        for client in sorted({client for client, _ in self.expected}):
+            with Subscriber(config, client) as subscriber:
+                given = list(subscriber.present())
+            got = {header(d.headers, "ce_id"): set(d.subscriptions) for d in given}
+            assert got == {event: ids for (of, event), ids in self.expected.items() if of == client}
+            assert len(got) == len(given), "each once"
+        assert cli.main(["verify", "--config", str(self.path)]) == 0
+
     def settle(self, holds, timeout_s=60.0):
         """Publish a little until the spans are as they should be: they are closed by what is routed."""
         deadline = time.monotonic() + timeout_s
@@ -126,5 +140,6 @@ def test_shared_topics_lose_nothing_while_groups_change(services, tmp_path, uniq
         drill.settle(lambda spans: not any(".b4" in topic for topic in open_topics(spans)))
         drill.publish(100)
         drill.compare()
+        drill.ask_clients()
     finally:
         job.end()

@@ -1,0 +1,235 @@
+"""Every reduction, with and without advertisements and groups, in one overlay on the real services, while it changes.
+
+Each event has subscriptions that must bring it and others that may, those that are being changed: what is possible are
+the states between two fences. Missing is a must that was not delivered, wrong is what not even a may explains.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import defaultdict
+
+import pytest
+import redis
+
+from producers.workloads.mixed import events, filters
+from state.config import load
+from state.messages import read_members
+from tests import oracle
+from tests.integration.harness import RunningJob, Wire
+
+BROKERS = ["b1", "b2", "b3", "b4", "b5"]
+LINKS = [["b1", "b2"], ["b2", "b3"], ["b2", "b4"], ["b4", "b5"]]
+VARIANTS = {
+    "none": ("none", ""),
+    "covering": ("covering", ""),
+    "mics": ("mics", ""),
+    "mics-imperfect": ("mics", 'merging = "imperfect"\nbudget = 0.3'),
+    "mics-indexed": ("mics", 'mode = "indexed"'),
+    "negative-space": ("negative-space", ""),
+    "negative-space-approximate": ("negative-space", 'mode = "approximate"\nk = 3'),
+    "hybrid": ("hybrid", ""),
+    "probabilistic": ("probabilistic", "error = 0.001"),
+}
+GROUPS = "[distribution.b2]\ngroups = 3\nregroup_s = 2\n[distribution.b5]\ngroups = 2\nbroadcast = 0.4\nregroup_s = 2\n"
+STANDING = {"low": ("price < 500", ["b1", "b4"]), "high": ("NOT (price < 500)", ["b3", "b5"])}
+"""Publishers whose advertisements stay: what each promises, and where."""
+IDS = 14
+"""Subscriptions of each type; the first half stays as it was first."""
+RATE = 30
+"""Events of each type and second; each reduction has two types, with and without advertisements."""
+CHANGES = 102
+"""Changes of each type."""
+
+
+def type_text(name, reduction, parameters, advertisements):
+    return f"""
+[types."{name}"]
+reduction = "{reduction}"
+advertisements = {str(advertisements).lower()}
+cubes = 2
+index = ["price", "volume"]
+[types."{name}".parameters]
+{parameters}
+[types."{name}".attributes]
+symbol = {{ kind = "text" }}
+price = {{ kind = "float", min = 0, max = 1000 }}
+volume = {{ kind = "int", min = 0, max = 1000000 }}
+side = {{ kind = "category", values = ["buy", "sell", "none"] }}
+"""
+
+
+class Churn:
+    """Clients and publishers, and what the possible states of the subscriptions let each event bring."""
+
+    def __init__(self, services, folder, prefix):
+        self.rng = random.Random(11)
+        self.path = folder / "hilcast.toml"
+        where = {"prefix": prefix, "kafka": services.kafka, "redis": services.redis, "checkpoint": "checkpoint"}
+        lines = ["[deployment]", *(f"{k} = {json.dumps(v)}" for k, v in where.items())]
+        lines += ["[overlay]", f"brokers = {json.dumps(BROKERS)}", f"links = {json.dumps(LINKS)}"]
+        lines += ["[settings]", "home_shards = 1", "wide_shards = 1", GROUPS]
+        for name, variant in VARIANTS.items():
+            lines += [type_text(name, *variant, False), type_text(f"{name}.advertised", *variant, True)]
+        self.path.write_text("\n".join(lines))
+        self.types = load(self.path).types
+        self.prefix, self.wire = prefix, Wire(services.kafka, prefix)
+        some = self.types["none"]
+        self.filter, self.event = filters(some, 5), events(some, 6)
+        self.plain = {a.name: {"kind": a.kind, "values": list(a.values)} for a in some.attributes}
+        self.possible = defaultdict(lambda: [None])
+        """By (type, number): the filters that may be in force, read, None for none; the last one is the newest."""
+        self.published = []
+        """Since the last fence: type, id and event."""
+        self.sent = self.changes = 0
+        self.must, self.may = {}, {}
+        self.lost = 0
+        """Deliveries that `probabilistic` may lose, and lost."""
+
+    # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def where(self, type_name, number):
+        """The broker and the client of a subscription, the same for ever."""
+        place = list(self.types).index(type_name) + number
+        return BROKERS[place % len(BROKERS)], f"c{place % 7}"
+
+    def advertise(self):
+        for publisher, (text, brokers) in STANDING.items():
+            for name in self.types:
+                for broker in brokers:
+                    value = {"publisher": publisher, "filter": text}
+                    self.wire.send("advertisements", value, key=f"{broker}/{name}/{publisher}")
+
+    def change(self, type_name, number):
+        """Subscribe, replace, withdraw, or let expire; now and then an advertisement comes or goes."""
+        broker, client = self.where(type_name, number)
+        states, chance = self.possible[type_name, number], self.rng.random()
+        key = f"{broker}/{type_name}/{type_name.replace('.', '-')}_{number}"
+        self.changes += 1
+        if chance < 0.3 and states[-1] is not None:
+            self.wire.send("subscriptions", None, key=key)
+            states.append(None)
+            return
+        value = {"client": client, "filter": self.filter(), "groups": number % 3 > 0}
+        states.append(oracle.tree_of(value["filter"]))
+        if 0.3 <= chance < 0.5 and number >= IDS // 2:
+            value["ttl_ms"] = self.rng.randint(200, 3000)
+            states.append(None)
+        self.wire.send("subscriptions", value, key=key)
+        if type_name.endswith(".advertised") and self.rng.random() < 0.2:
+            gone = self.rng.random() < 0.5
+            value = None if gone else {"publisher": "extra", "filter": self.filter()}
+            at = f"{self.rng.choice(BROKERS)}/{type_name}/extra{self.rng.randint(0, 2)}"
+            self.wire.send("advertisements", value, key=at)
+
+    def publish(self, type_name):
+        event, publisher, brokers = self.event(), "any", BROKERS
+        if type_name.endswith(".advertised"):
+            while not isinstance(event.get("price"), int | float):
+                event = self.event()
+            publisher = next(p for p, (text, _) in STANDING.items() if oracle.evaluate(text, event, self.plain))
+            brokers = STANDING[publisher][1]
+        id = str(self.sent)
+        self.wire.publish(self.rng.choice(brokers), type_name, id, event, source=publisher, key=id)
+        self.published.append((type_name, id, event))
+        self.sent += 1
+
+    def fence(self, job):
+        """Let everything come into force; what was possible until now is decided for the events until now."""
+        self.wire.flush()
+        self.wire.routed(self.sent, timeout_s=240.0)
+        job.wait(240.0)
+        of_type = defaultdict(list)
+        for (name, number), states in self.possible.items():
+            of_type[name].append((number, states[:]))
+            expiring = len(states) > 1 and states[-1] is None
+            del states[: -2 if expiring else -1]  # one that expires may not have done so yet
+        for name, id, event in self.published:
+            for number, states in of_type[name]:
+                held = [tree is not None and oracle.evaluate(tree, event, self.plain) for tree in states]
+                named = (self.where(name, number)[1], id)
+                if all(held):
+                    self.must.setdefault(named, set()).add(f"{name.replace('.', '-')}_{number}")
+                if any(held):
+                    self.may.setdefault(named, set()).add(f"{name.replace('.', '-')}_{number}")
+        self.published = []
+
+    # ── what came ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def compare(self):
+        """Everything that came, by whichever topic, against what must and what may."""
+        got, shared = defaultdict(set), 0
+        for topic in sorted(self.wire.topics()):
+            kind = topic.removeprefix(f"{self.prefix}.").split(".")[0]
+            if kind not in ("deliver", "group", "broadcast"):
+                continue
+            for record in self.wire.read(f"/{topic}"):
+                id = record.header("ce_id")
+                if kind == "deliver":
+                    got[record.header("hilcast_client"), id] |= set(record.header("hilcast_subscriptions").split(","))
+                    continue
+                shared += 1
+                for client, ids in read_members(record.header("hilcast_members").encode()).items():
+                    got[client, id] |= set(ids.split(","))
+        missing = {k: v - got[k] for k, v in self.must.items() if v - got[k]}
+        lossy = {k: {id for id in v if id.startswith("probabilistic")} for k, v in missing.items()}
+        self.lost = sum(map(len, lossy.values()))
+        missing = {k: v - lossy[k] for k, v in missing.items() if v - lossy[k]}
+        wrong = {k: v - self.may.get(k, set()) for k, v in got.items() if v - self.may.get(k, set())}
+        assert not missing, f"{len(missing)} of {len(self.must)} missing: {list(missing.items())[:3]}"
+        assert not wrong, f"{len(wrong)} wrong: {list(wrong.items())[:3]}"
+        return shared
+
+
+def steadily(churn, seconds, changes):
+    """Publish at the rate for some seconds, with so many changes of each type in between."""
+    names = list(churn.types)
+    began = time.monotonic()
+    rounds = round(seconds * 10)
+    for i in range(rounds):
+        for name in names:
+            for _ in range(RATE // 10):
+                churn.publish(name)
+            for _ in range(changes * (i + 1) // rounds - changes * i // rounds):
+                churn.change(name, churn.rng.randint(IDS // 2, IDS - 1))
+        churn.wire._producer.poll(0)
+        time.sleep(max(0.0, began + (i + 1) / 10 - time.monotonic()))
+    churn.wire.flush()
+
+
+@pytest.mark.services
+def test_no_reduction_has_a_gap_while_everything_changes(services, tmp_path, unique):
+    """200 changes of each reduction under 60 events a second, then every fault: nothing missing, nothing wrong."""
+    churn = Churn(services, tmp_path, unique)
+    job = RunningJob(churn.path).start()
+    try:
+        churn.advertise()
+        for name in churn.types:
+            for number in range(IDS):
+                churn.change(name, number)
+        churn.fence(job)
+        for _ in range(3):  # a fence now and then keeps apart what is possible
+            steadily(churn, 2.0, CHANGES // 3)
+            churn.fence(job)
+        assert churn.compare() > 0, "some were served together"
+        must = len(churn.must)
+        assert must > churn.sent / 5
+        assert any(churn.may[k] - churn.must.get(k, set()) for k in churn.may), "something was changing"
+
+        steadily(churn, 1.0, 20)
+        job.kill()
+        job.start()
+        redis.Redis.from_url(services.redis).flushall()
+        steadily(churn, 1.0, 20)
+        churn.fence(job)
+        assert job.stop() == 0
+        job.start()
+        steadily(churn, 1.0, 0)
+        churn.fence(job)
+        churn.compare()
+        assert len(churn.must) > must
+        assert churn.lost <= 0.05 * len(churn.must)
+    finally:
+        job.end()
