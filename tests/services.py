@@ -1,4 +1,4 @@
-"""One Kafka and one Redis for the whole run of the tests, started when the first test asks for them.
+"""One Kafka and one Redis for each worker of a run of the tests, started when the first test asks for them.
 
 A test takes the fixture `services` and uses names of its own (topics, groups, prefixes: `unique`), for the
 services are shared by all. Tests that stop or break one start their own by `LocalServices.on_free_ports`.

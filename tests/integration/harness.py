@@ -143,29 +143,35 @@ class Wire:
     def topics(self):
         return set(self._consumer.list_topics(timeout=10.0).topics)
 
-    def read(self, topic, timeout_s=20.0):
-        """Every record of a topic, from the beginning to its present end."""
-        name = topic[1:] if topic.startswith("/") else f"{self.prefix}.{topic}"
-        metadata = self._consumer.list_topics(name, timeout=10.0).topics[name]
-        seen = []
-        for number in sorted(metadata.partitions):
-            partition = TopicPartition(name, number, 0)
-            low, end = self._consumer.get_watermark_offsets(partition, timeout=10.0)
-            if low == end:
-                continue
-            self._consumer.assign([TopicPartition(name, number, low)])
-            deadline = time.monotonic() + timeout_s
-            position = low
-            while position < end:
-                assert time.monotonic() < deadline, f"{name} ended early at {position} of {end}"
-                for message in self._consumer.consume(1000, timeout=0.5):
-                    assert message.error() is None, message.error()
-                    position = message.offset() + 1
-                    seen.append(
-                        Seen(name, number, message.offset(), message.key(), message.value(), message.headers() or [])
-                    )
+    def under(self, *kinds):
+        """The topics of these kinds (deliver, group, ...) that exist, as `read` takes them."""
+        return sorted(f"/{t}" for t in self.topics() if t.startswith(tuple(f"{self.prefix}.{k}." for k in kinds)))
+
+    def read(self, *topics, timeout_s=60.0):
+        """Every record of these topics, from the beginning to their present ends, topic by topic and in order."""
+        names = [topic[1:] if topic.startswith("/") else f"{self.prefix}.{topic}" for topic in topics]
+        known = self._consumer.list_topics(timeout=10.0).topics
+        starts, ends = [], {}
+        for name in names:
+            for number in known[name].partitions if name in known else ():
+                low, end = self._consumer.get_watermark_offsets(TopicPartition(name, number), timeout=10.0)
+                if low < end:
+                    starts.append(TopicPartition(name, number, low))
+                    ends[name, number] = end
+        seen = {}
+        self._consumer.assign(starts)
+        deadline = time.monotonic() + timeout_s
+        while ends:
+            assert time.monotonic() < deadline, f"not read to the end: {ends}"
+            for message in self._consumer.consume(1000, timeout=0.1):
+                assert message.error() is None, message.error()
+                place = (message.topic(), message.partition())
+                if message.offset() + 1 >= ends.get(place, 2**62):
+                    del ends[place]
+                record = Seen(*place, message.offset(), message.key(), message.value(), message.headers() or [])
+                seen.setdefault(place, []).append(record)
         self._consumer.unassign()
-        return seen
+        return [record for place in sorted(seen) for record in seen[place]]
 
     def until(self, topic, enough, timeout_s=90.0):
         """Read a topic again and again until `enough(records)` holds; return the records."""

@@ -32,11 +32,10 @@ class Both(Drill):
         deadline = time.monotonic() + 120.0
         while True:
             got, ids = {}, {}
-            for topic in sorted(t for t in self.wire.topics() if t.startswith(f"{self.prefix}.deliver.")):
-                for record in self.wire.read(f"/{topic}"):
-                    place = (record.header("hilcast_client"), record.header("ce_id"))
-                    got.setdefault(place, set()).update(record.header("hilcast_subscriptions").split(","))
-                    assert ids.setdefault(place, record.header("hilcast_delivery")) == record.header("hilcast_delivery")
+            for record in self.wire.read(*self.wire.under("deliver")):
+                place = (record.header("hilcast_client"), record.header("ce_id"))
+                got.setdefault(place, set()).update(record.header("hilcast_subscriptions").split(","))
+                assert ids.setdefault(place, record.header("hilcast_delivery")) == record.header("hilcast_delivery")
             wrong = {place: names for place, names in got.items() if not names <= self.expected.get(place, set())}
             assert not wrong, f"{len(wrong)} wrong: {list(wrong.items())[:3]}"
             if got == dict(self.expected):

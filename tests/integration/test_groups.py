@@ -56,12 +56,10 @@ class Sharing(Drill):
         """Everything by unicast, group or broadcast against the oracle; a message names a client inside its spans."""
         self.wire.routed(self.sent)
         got = defaultdict(set)
-        for topic in sorted(t for t in self.wire.topics() if t.startswith(f"{self.prefix}.deliver.")):
-            for record in self.wire.read(f"/{topic}"):
-                place = (record.header("hilcast_client"), record.header("ce_id"))
-                got[place] |= set(record.header("hilcast_subscriptions").split(","))
-        shared = [t for t in self.wire.topics() if t.startswith((f"{self.prefix}.group.", f"{self.prefix}.broadcast."))]
-        records = [record for topic in sorted(shared) for record in self.wire.read(f"/{topic}")]
+        for record in self.wire.read(*self.wire.under("deliver")):
+            place = (record.header("hilcast_client"), record.header("ce_id"))
+            got[place] |= set(record.header("hilcast_subscriptions").split(","))
+        records = self.wire.read(*self.wire.under("group", "broadcast"))
         spans = self.spans()
         self.messages = Counter(record.topic.split(".")[1] for record in records)
         for record in records:

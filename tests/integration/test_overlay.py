@@ -93,7 +93,7 @@ class Drill:
                 continue
             client, text = f"c{self.rng.randint(0, 12)}", self.filters[type_name]()
             self.wire.subscribe(broker, type_name, id, client, text, **self.more_of())
-            self.live[broker, type_name, id] = (client, text)
+            self.live[broker, type_name, id] = (client, oracle.tree_of(text))
         self.wire.flush()
 
     def publish(self, n):
@@ -103,8 +103,8 @@ class Drill:
             broker = self.rng.choice(self.config.overlay.brokers)
             self.wire.publish(broker, type_name, str(self.sent), event, key=str(self.rng.randint(0, 50)))
             hit = False
-            for (_, of_type, id), (client, text) in self.live.items():
-                if of_type == type_name and oracle.evaluate(text, event, self.plain[type_name]):
+            for (_, of_type, id), (client, tree) in self.live.items():
+                if of_type == type_name and oracle.evaluate(tree, event, self.plain[type_name]):
                     self.expected[client, str(self.sent)].add(id)
                     hit = True
             self.matched += hit
@@ -115,16 +115,15 @@ class Drill:
         """Every delivery so far against the oracle; returns how many repeats there were."""
         self.wire.routed(self.sent)
         got, repeats, ids = {}, 0, {}
-        for topic in sorted(t for t in self.wire.topics() if t.startswith(f"{self.prefix}.deliver.")):
-            for record in self.wire.read(f"/{topic}"):
-                place = (record.header("hilcast_client"), record.header("ce_id"))
-                assert topic == f"{self.prefix}.deliver.{place[0]}"
-                names = set(record.header("hilcast_subscriptions").split(","))
-                if place in got:
-                    repeats += 1
-                    assert ids[place] == record.header("hilcast_delivery")
-                got.setdefault(place, names)
-                ids[place] = record.header("hilcast_delivery")
+        for record in self.wire.read(*self.wire.under("deliver")):
+            place = (record.header("hilcast_client"), record.header("ce_id"))
+            assert record.topic == f"{self.prefix}.deliver.{place[0]}"
+            names = set(record.header("hilcast_subscriptions").split(","))
+            if place in got:
+                repeats += 1
+                assert ids[place] == record.header("hilcast_delivery")
+            got.setdefault(place, names)
+            ids[place] = record.header("hilcast_delivery")
         missing = {k: v for k, v in self.expected.items() if k not in got}
         wrong = {k: v for k, v in got.items() if k not in self.expected}
         assert not missing, f"{len(missing)} of {len(self.expected)} missing: {list(missing.items())[:3]}"

@@ -161,18 +161,13 @@ class Churn:
     def compare(self):
         """Everything that came, by whichever topic, against what must and what may."""
         got, shared = defaultdict(set), 0
-        for topic in sorted(self.wire.topics()):
-            kind = topic.removeprefix(f"{self.prefix}.").split(".")[0]
-            if kind not in ("deliver", "group", "broadcast"):
-                continue
-            for record in self.wire.read(f"/{topic}"):
-                id = record.header("ce_id")
-                if kind == "deliver":
-                    got[record.header("hilcast_client"), id] |= set(record.header("hilcast_subscriptions").split(","))
-                    continue
-                shared += 1
-                for client, ids in read_members(record.header("hilcast_members").encode()).items():
-                    got[client, id] |= set(ids.split(","))
+        for record in self.wire.read(*self.wire.under("deliver")):
+            named = (record.header("hilcast_client"), record.header("ce_id"))
+            got[named] |= set(record.header("hilcast_subscriptions").split(","))
+        for record in self.wire.read(*self.wire.under("group", "broadcast")):
+            shared += 1
+            for client, ids in read_members(record.header("hilcast_members").encode()).items():
+                got[client, record.header("ce_id")] |= set(ids.split(","))
         missing = {k: v - got[k] for k, v in self.must.items() if v - got[k]}
         lossy = {k: {id for id in v if id.startswith("probabilistic")} for k, v in missing.items()}
         self.lost = sum(map(len, lossy.values()))
