@@ -13,11 +13,12 @@ steps leaves spans that are longer than needed, which costs reading, not deliver
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 import numpy as np
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from state.broker.home import Fact
 from state.broker.sharing import BROADCAST
@@ -129,7 +130,7 @@ class Grouper:
         for topic, clients in readers.items():
             for client in clients:
                 wanted.setdefault(client, set()).add(topic)
-        ends = {topic: self._marks(topic)[1] for topic in readers}
+        ends = self._offsets(readers, OffsetSpec.latest())
         for client, topics in wanted.items():
             held = self._spans.get((broker, client), [])
             fresh = topics - {span.topic for span in held if span.end is None}
@@ -142,22 +143,27 @@ class Grouper:
         self._switched[broker] = time.time()
 
     def _close(self, broker: str) -> None:
-        for (at, client), spans in list(self._spans.items()):
-            if at != broker:
-                continue
-            wanted = self._wanted.get(broker, {}).get(client, set())
-            kept = [span for span in (self._ended(span, wanted) for span in spans) if span is not None]
+        """End the spans that nobody needs any more; forget those of which Kafka keeps nothing."""
+        here = {client: spans for (at, client), spans in self._spans.items() if at == broker}
+        wanted = self._wanted.get(broker, {})
+        done = {
+            (client, span)
+            for client, spans in here.items()
+            for span in spans
+            if span.end is not None or span.topic not in wanted.get(client, set())
+        }
+        topics = {span.topic for _, span in done}
+        lows, ends = self._offsets(topics, OffsetSpec.earliest()), self._offsets(topics, OffsetSpec.latest())
+        for client, spans in here.items():
+            kept = []
+            for span in spans:
+                if (client, span) in done:
+                    span = Span(span.topic, span.first, ends[span.topic] if span.end is None else span.end)
+                if span.end is None or span.end > max(lows[span.topic], span.first):
+                    kept.append(span)
             if kept != spans:
                 self._announce(broker, client, kept)
         self._flush()
-
-    def _ended(self, span: Span, wanted: set[str]) -> Span | None:
-        """A span as it is to be from now on; None for one of which Kafka keeps nothing any more."""
-        if span.end is None and span.topic in wanted:
-            return span
-        low, end = self._marks(span.topic)
-        closed = span if span.end is not None else Span(span.topic, span.first, end)
-        return closed if closed.end is not None and closed.end > max(low, closed.first) else None
 
     def _announce(self, broker: str, client: str, spans: list[Span]) -> None:
         value = msgspec.json.encode(Membership(spans)) if spans else None
@@ -173,7 +179,15 @@ class Grouper:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _marks(self, topic: str, number: int = 0) -> tuple[int, int]:
+    def _offsets(self, topics: Iterable[str], spec: OffsetSpec) -> dict[str, int]:
+        """The first or the next offset of each of these topics, asked for together."""
+        asked = {TopicPartition(topic, 0): spec for topic in topics}
+        if not asked:
+            return {}
+        answers = self._keeper.admin.list_offsets(asked, request_timeout=30.0)
+        return {place.topic: int(answer.result().offset) for place, answer in answers.items()}
+
+    def _marks(self, topic: str, number: int) -> tuple[int, int]:
         low, end = retried(lambda: self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10.0))
         return int(low), int(end)
 
@@ -226,6 +240,7 @@ class Grouper:
                     raise KafkaException(message.error())
                 position = message.offset() + 1
                 yield message.key(), message.value(), dict(message.headers() or [])
+        self._consumer.unassign()  # whoever fetches is slow to answer other questions
 
     def close(self) -> None:
         self._consumer.close()

@@ -47,7 +47,7 @@ class RunningJob:
             time.sleep(0.2)
         return self
 
-    def stop(self, timeout_s: float = 60.0) -> int:
+    def stop(self, timeout_s: float = 180.0) -> int:
         """SIGTERM, and the exit code."""
         assert self.process is not None
         if self.process.poll() is None:
