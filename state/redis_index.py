@@ -8,6 +8,7 @@ Layout (prefix `hilcast`; also under the key `hilcast:help`):
     hilcast:BROKER:TYPE:PART:local       hash: subscription id -> client, destination, boxes
     hilcast:BROKER:TYPE:PART:links       hash: neighbour -> what it asked for
     hilcast:BROKER:TYPE:PART:forwarding:NEIGHBOUR    hash: entry -> forwarded, covered by ..., merged into ...
+    hilcast:BROKER:TYPE:PART:reduction:NEIGHBOUR     hash: entries received, forwarded, withheld ..., bytes of state
     hilcast:grid:TYPE                    JSON: the Hilbert grid, for clients that map by themselves
     hilcast:BROKER:groups                hash: shared topic -> the clients that read it; `:groups:index` packed
 
@@ -35,6 +36,8 @@ from state.space.grid import Grid
 
 Forwarding = Mapping[str, Mapping[str, str]]
 """By neighbour: what became of each entry, in words (`forwarding.py`)."""
+Reduced = Mapping[str, Mapping[str, int]]
+"""By neighbour: the same in numbers."""
 
 _PUBLISH = """
 local old = redis.call('HGET', KEYS[1], ARGV[1])
@@ -56,6 +59,8 @@ HELP = """hilcast keeps its routing index here. It is derived: everything can be
 {p}:BROKER:TYPE:PART:local   hash: id of a subscription entered at this broker -> client, destination, boxes
 {p}:BROKER:TYPE:PART:links   hash: neighbour -> what it asked for (boxes or Hilbert ranges)
 {p}:BROKER:TYPE:PART:forwarding:NEIGHBOUR   hash: entry -> forwarded, covered by others, merged into ranges
+{p}:BROKER:TYPE:PART:reduction:NEIGHBOUR    hash: the same in numbers: entries received, forwarded, withheld,
+                             held_back (no advertisement meets them), ranges, negative_boxes, bytes of state
 {p}:BROKER:TYPE:PART:index   packed form of the same for the route workers (not for people)
 {p}:grid:TYPE                JSON: the Hilbert grid of a type, for clients that map by themselves
 {p}:BROKER:groups            hash: group or broadcast topic -> the clients that read it (brokers with groups)
@@ -117,10 +122,11 @@ class RedisIndex:
         generation: int,
         batch: int,
         forwarding: Mapping[Key, Forwarding] | None = None,
+        reduced: Mapping[Key, Reduced] | None = None,
     ) -> None:
         """Write these parts' indexes and readable forms; a lower (generation, batch) than the stored one is ignored.
 
-        `forwarding` replaces what is said of the neighbours that it names, and leaves that of others.
+        `forwarding` and `reduced` replace what is said of the neighbours that they name, and leave that of others.
         """
         run = self.run_id()
         for key, blob in parts.items():
@@ -129,13 +135,15 @@ class RedisIndex:
                 keys=[self.vector_key, self._name(key, "index")],
                 args=[str(key), generation, batch, run, sealed],
             )
-        self._describe(parts, generation, batch, forwarding or {})
-
-    def _describe(
-        self, parts: Mapping[Key, bytes], generation: int, batch: int, forwarding: Mapping[Key, Forwarding]
-    ) -> None:
-        """Write what people read; a plain pipeline, since nothing depends on it."""
+        # what people read goes in a plain pipeline, since nothing depends on it
         pipe = self._client.pipeline(transaction=False)
+        self._describe(pipe, parts, generation, batch)
+        self._tell(pipe, "forwarding", forwarding or {})
+        self._tell(pipe, "reduction", reduced or {})
+        pipe.execute()
+
+    def _describe(self, pipe: Any, parts: Mapping[Key, bytes], generation: int, batch: int) -> None:
+        """Write what people read of these parts."""
         for key, blob in parts.items():
             part = load_part(blob)
             for what in ("meta", "local", "links"):
@@ -147,13 +155,15 @@ class RedisIndex:
             links = {n: f"{len(unpack(g))} {_noun(g.kind)}" for n, g in part.links.items()}
             if links:
                 pipe.hset(self._name(key, "links"), mapping=links)
-        for key, told in forwarding.items():
-            for neighbour, texts in told.items():
-                pipe.delete(self._name(key, f"forwarding:{neighbour}"))
-                if texts:
-                    pipe.hset(self._name(key, f"forwarding:{neighbour}"), mapping=texts)
         pipe.set(f"{self.prefix}:help", HELP.format(p=self.prefix, n=READABLE_MAX))
-        pipe.execute()
+
+    def _tell(self, pipe: Any, what: str, told: Mapping[Key, Mapping[str, Mapping[str, str | int]]]) -> None:
+        """Replace what people read of these neighbours."""
+        for key, by_neighbour in told.items():
+            for neighbour, fields in by_neighbour.items():
+                pipe.delete(self._name(key, f"{what}:{neighbour}"))
+                if fields:
+                    pipe.hset(self._name(key, f"{what}:{neighbour}"), mapping=dict(fields))
 
     def describe_grids(self, grids: Mapping[str, Grid]) -> None:
         """Let clients fetch the grids ([MICS09] §6.1)."""
@@ -224,6 +234,13 @@ class RedisIndex:
             return []
         told = self._client.hmget(self._name(key, f"forwarding:{neighbour}"), list(entries))
         return [None if text is None else text.decode() for text in told]
+
+    def reduced(self, keys: Sequence[tuple[Key, str]]) -> list[dict[str, int]]:
+        """What the reductions of these parts hold towards these neighbours, in numbers; empty: nothing."""
+        pipe = self._client.pipeline(transaction=False)
+        for key, neighbour in keys:
+            pipe.hgetall(self._name(key, f"reduction:{neighbour}"))
+        return [{name.decode(): int(n) for name, n in stored.items()} for stored in pipe.execute()]
 
     def missing(self, keys: Iterable[Key], generation: int) -> list[Key]:
         """Parts without a valid entry of this generation under the present run: what must be written again."""

@@ -26,7 +26,7 @@ from state.broker.core import handle
 from state.broker.keys import UNROUTABLE, Key
 from state.config import Config
 from state.messages import Record
-from state.redis_index import Forwarding, RedisIndex, patiently
+from state.redis_index import RedisIndex, patiently
 from streaming.boot import Boot
 from streaming.settings import sink_options, source_options
 from streaming.topics import TopicKeeper
@@ -142,7 +142,7 @@ def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: Gro
     if result.topics:
         worker.topics.ensure(result.topics)
     if result.index is not None:
-        _publish(worker, Key.parse(key[0]), result.index, result.forwarding)
+        _publish(worker, Key.parse(key[0]), result.index, result)
     if result.state is not None:
         version = int.from_bytes(bytes(state.get[1]), "big") + 1 if state.exists else 1
         state.update((STATE_FORMAT, version.to_bytes(8, "big"), result.state))
@@ -157,10 +157,11 @@ def _batch() -> int:
     return int(batch)
 
 
-def _publish(worker: _Worker, key: Key, index: bytes, forwarding: Forwarding) -> None:
+def _publish(worker: _Worker, key: Key, index: bytes, result: Result) -> None:
     """Write the index; the batch does not end before Redis answered."""
+    told, reduced = {key: result.forwarding}, {key: result.reduced}
     patiently(
-        lambda: worker.redis.publish({key: index}, worker.boot.generation, _batch(), {key: forwarding}),
+        lambda: worker.redis.publish({key: index}, worker.boot.generation, _batch(), told, reduced),
         say=lambda line: print(f"control: {line}", file=sys.stderr, flush=True),
     )
 

@@ -214,9 +214,10 @@ class Job:
         self.topics.ensure(rebuilt.topics)
         keys = {Key.parse(text): blob for text, blob in rebuilt.indexes.items()}
         forwarding = {Key.parse(text): told for text, told in rebuilt.forwarding.items()}
+        reduced = {Key.parse(text): told for text, told in rebuilt.reduced.items()}
 
         def publish() -> None:
-            self.redis.publish(keys, number, 0, forwarding)
+            self.redis.publish(keys, number, 0, forwarding, reduced)
             self.redis.retire(keys)
 
         patiently(publish, say=say)

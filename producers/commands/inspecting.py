@@ -1,18 +1,23 @@
 """`inspect`: what each broker holds, read from the readable half of the index in Redis.
 
-For one broker and type, by neighbour n:
+For one broker and type, by neighbour n, summed over its parts (of each part where TYPE is given):
 
-    asked here   what its clients and its other neighbours want, in boxes (or ranges)
-    forwarded    what of it n was told: what n holds for the link from here
-    withheld     the rest: covered by what was forwarded
+    received         entries that its clients and its other neighbours asked for
+    forwarded        what n was told: entries, or ranges (mics)
+    withheld         what that makes unnecessary, in the same
+    held back        entries that no advertisement of n meets
+    negative boxes   what no forwarded entry covers, where the reduction keeps that
+    bytes            what deciding this takes in the state of the parts
+    asked by it      boxes or ranges that n asked for here
 
+An entry that lies in several parts counts in each.
 For a broker with groups also who shares which topic, and what that saved (`sharing.py`).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +31,10 @@ from state.config import Config, load
 from state.errors import HilcastError
 from state.redis_index import RedisIndex, Version
 
+FIGURES = ("received", "forwarded", "withheld", "held_back", "ranges", "negative_boxes", "bytes")
+SOMETIMES = ("held_back", "ranges", "negative_boxes")
+"""What reductions tell of themselves, and what of it only some do (`state/broker/forwarding.py`)."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -38,6 +47,8 @@ class Part:
     meta: Mapping[str, str]
     local: Mapping[str, str]
     links: Mapping[str, str]
+    reduced: Mapping[str, Mapping[str, int]]
+    """By neighbour: what its reduction holds, in numbers."""
     size: int
 
     def count(self, name: str) -> int:
@@ -84,6 +95,10 @@ def read_parts(config: Config) -> dict[Key, Part]:
                 pipe.hgetall(f"{name}:{what}")
             pipe.strlen(f"{name}:index")
         answers = iter(pipe.execute())
+        towards = [(key, n) for key in keys for n in config.overlay.neighbours(key.broker)]
+        reduced: dict[Key, dict[str, dict[str, int]]] = {key: {} for key in keys}
+        for (key, neighbour), figures in zip(towards, index.reduced(towards), strict=True):
+            reduced[key][neighbour] = figures
     except redis.RedisError as error:
         raise HilcastError(
             "redis-away", f"Redis does not answer ({type(error).__name__}): see `hilcast doctor`"
@@ -95,7 +110,8 @@ def read_parts(config: Config) -> dict[Key, Part]:
     for key in keys:
         meta, local, links, size = _texts(next(answers)), _texts(next(answers)), _texts(next(answers)), next(answers)
         version = vector.get(str(key))
-        parts[key] = Part(key, version, version is not None and version.run == run, meta, local, links, size)
+        valid = version is not None and version.run == run
+        parts[key] = Part(key, version, valid, meta, local, links, reduced[key], size)
     return parts
 
 
@@ -123,28 +139,23 @@ def describe(config: Config, parts: Mapping[Key, Part], broker: str, type_name: 
         "bytes": sum(part.size for part in held),
         "epoch": None if newest is None else newest.epoch,
         "built": max((part.meta.get("built", "") for part in held), default=None),
-        "neighbours": [_towards(config, parts, here, broker, n) for n in config.overlay.neighbours(broker)],
+        "neighbours": [_towards(here, n) for n in config.overlay.neighbours(broker)],
     }
 
 
-def _towards(
-    config: Config, parts: Mapping[Key, Part], here: Iterable[Part], broker: str, neighbour: str
-) -> dict[str, Any]:
-    """What was asked at a broker by all but this neighbour, and what of it the neighbour was told."""
-    others = [n for n in config.overlay.neighbours(broker) if n != neighbour]
-    asked = forwarded = received = 0
-    for part in here:
-        asked += part.count("boxes") + sum(part.asked(other) for other in others)
-        received += part.asked(neighbour)
-        forwarded += parts[part.key.at(neighbour)].asked(broker)
-    kinds = {part.links[neighbour].split()[1] for part in here if neighbour in part.links}
+def _towards(parts: Sequence[Part], neighbour: str) -> dict[str, Any]:
+    """What these parts of a broker do for one neighbour, summed."""
+    figures = [part.reduced[neighbour] for part in parts]
+
+    def told(name: str) -> bool:
+        return name not in SOMETIMES or any(name in f for f in figures)
+
+    asked = [part for part in parts if neighbour in part.links]
     return {
         "neighbour": neighbour,
-        "asked_here": asked,
-        "forwarded": forwarded,
-        "withheld": max(0, asked - forwarded),
-        "received": received,
-        "kind": next(iter(sorted(kinds)), "boxes"),
+        **{name: sum(f.get(name, 0) for f in figures) for name in FIGURES if told(name)},
+        "asked_by_neighbour": sum(part.asked(neighbour) for part in asked),
+        "kind": next(iter(sorted({part.links[neighbour].split()[1] for part in asked})), "boxes"),
     }
 
 
@@ -162,6 +173,7 @@ def _details(parts: Mapping[Key, Part], broker: str, type_name: str) -> dict[str
                 "boxes": part.count("boxes"),
                 "bytes": part.size,
                 "links": dict(sorted(part.links.items())),
+                "neighbours": [_towards([part], n) for n in sorted(part.reduced)],
             }
             for part in here
         ],
@@ -199,23 +211,9 @@ def _for_people(found: list[dict[str, Any]], chosen: argparse.Namespace) -> str:
         for f in found
     ]
     text = [table(heads, rows)]
-    links = [
-        [
-            f["broker"],
-            n["neighbour"],
-            f["type"],
-            n["asked_here"],
-            n["forwarded"],
-            n["withheld"],
-            n["received"],
-            n["kind"],
-        ]
-        for f in found
-        for n in f["neighbours"]
-    ]
+    links = [([f["broker"], n["neighbour"], f["type"]], n) for f in found for n in f["neighbours"]]
     if links:
-        heads = ["from", "to", "type", "asked here", "forwarded", "withheld", "received", "kind"]
-        text += ["", table(heads, links)]
+        text += ["", _reductions(["from", "to", "type"], links)]
     if chosen.type is not None:
         text += ["", *_details_for_people(found[0])]
     missing = [f"{f['broker']} {f['type']}" for f in found if f["parts_in_use"] < f["parts_wanted"]]
@@ -227,21 +225,24 @@ def _for_people(found: list[dict[str, Any]], chosen: argparse.Namespace) -> str:
     return "\n".join(text)
 
 
-def _details_for_people(found: Mapping[str, Any]) -> list[str]:
-    heads = ["part", "epoch", "subscriptions", "boxes", "bytes", "asked for by neighbours"]
-    rows = [
-        [
-            p["part"],
-            p["epoch"],
-            p["subscriptions"],
-            p["boxes"],
-            p["bytes"],
-            ", ".join(f"{n}: {w}" for n, w in p["links"].items()),
-        ]
-        for p in found["by_part"]
-        if p["subscriptions"] or p["links"]
+def _reductions(heads: list[str], rows: list[tuple[list[str], dict[str, Any]]]) -> str:
+    """A table of what reductions hold; of the figures that only some have, those that one here has."""
+    shown = [name for name in FIGURES if any(name in figures for _, figures in rows)]
+    heads = [*heads, *(name.replace("_", " ") for name in shown), "asked by it"]
+    cells = [
+        [*names, *(n.get(name) for name in shown), f"{n['asked_by_neighbour']:,} {n['kind']}"] for names, n in rows
     ]
+    return table(heads, cells)
+
+
+def _details_for_people(found: Mapping[str, Any]) -> list[str]:
+    heads = ["part", "epoch", "subscriptions", "boxes", "bytes"]
+    parts = [p for p in found["by_part"] if p["subscriptions"] or p["links"]]
+    rows = [[p[name] for name in heads] for p in parts]
     text = [table(heads, rows)] if rows else ["nobody asks for anything here"]
+    towards = [([p["part"], n["neighbour"]], n) for p in parts for n in p["neighbours"]]
+    if towards:
+        text += ["", _reductions(["part", "to"], towards)]
     if found["local"]:
         text += ["", table(["subscription", "client -> destination | checked exactly"], list(found["local"].items()))]
     return text

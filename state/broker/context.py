@@ -64,3 +64,5 @@ class Result:
     """What people want to count: control messages sent, saved, refused ..."""
     forwarding: dict[str, dict[str, str]] = field(default_factory=dict)
     """By neighbour towards which something changed: what became of each entry, in words (`forwarding.py`)."""
+    reduced: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By the same neighbours: the same in numbers."""

@@ -82,6 +82,7 @@ def _cube(key: Key, state: bytes | None, messages: list[tuple[Record, Message | 
     if publish:
         result.index = result.index or compile_part(cube.compiled())
         result.forwarding = cube.forwarding(cube.neighbours)
+        result.reduced = cube.reduced(cube.neighbours)
     return result
 
 

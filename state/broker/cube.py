@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from state.broker.context import Context, Result
-from state.broker.forwarding import READABLE_MAX, READABLE_RANGED_MAX, describe
+from state.broker.forwarding import READABLE_MAX, READABLE_RANGED_MAX, count, describe
 from state.broker.index import CompiledPart, compile_part, overlap_ranges
 from state.broker.keys import Key, shard
 from state.broker.protocol import (
@@ -235,8 +235,9 @@ class Cube:
         for neighbour in self.neighbours:
             self._forward(neighbour, outbox)
         index = compile_part(self.compiled()) if self.dirty else None
-        told = self.forwarding(n for n in self.neighbours if self._concerns(n))
-        return Result(encode_state(self.state), self.outputs, index, set(), self.figures, told)
+        concerned = [n for n in self.neighbours if self._concerns(n)]
+        told, reduced = self.forwarding(concerned), self.reduced(concerned)
+        return Result(encode_state(self.state), self.outputs, index, set(), self.figures, told, reduced)
 
     def _concerns(self, neighbour: str) -> bool:
         """Whether this batch can have changed what is forwarded to a neighbour."""
@@ -258,6 +259,21 @@ class Cube:
             selected = set(self.state.selected.get(neighbour, ())) if self.type.advertisements else None
             told[neighbour] = describe(self.reduction(neighbour), entries, selected)
         return told
+
+    def reduced(self, neighbours: Iterable[str]) -> dict[str, dict[str, int]]:
+        """What the reductions towards these neighbours hold, in numbers (`forwarding.py`)."""
+        return {
+            n: count(self.reduction(n), self._held_back(n), len(self.state.reductions.get(n, b""))) for n in neighbours
+        }
+
+    def _held_back(self, neighbour: str) -> int | None:
+        """How many entries meet no advertisement of a neighbour; None where that is not asked."""
+        if not self.type.advertisements:
+            return None
+        asked = sum(e.geometry.size > 0 for e in self.state.local.values())
+        for interface, entries in self.state.received.items():
+            asked += sum(e.geometry.size > 0 for e in entries.values()) if interface != neighbour else 0
+        return asked - len(self.state.selected.get(neighbour, ()))
 
     def compiled(self) -> CompiledPart:
         """What the route query needs of this part."""

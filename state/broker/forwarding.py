@@ -8,6 +8,7 @@
     held back: ...                     no advertisement that came from the neighbour meets it
 
 The forwarding state itself is in the state of the cube key; this is a bounded excerpt of it, made when it changed.
+The same in numbers (`count`) is of all entries.
 """
 
 from __future__ import annotations
@@ -53,6 +54,28 @@ def describe(
     texts = _of_ranges(reduction, list(offered)) if isinstance(reduction, Mics) else _of_boxes(reduction, offered)
     held_back = [] if selected is None else [id for id in entries if id not in selected]
     return texts | dict.fromkeys(held_back, NOT_ADVERTISED)
+
+
+def count(reduction: Reduction, held_back: int | None, size: int) -> dict[str, int]:
+    """What a reduction holds, in numbers; none if it was offered nothing.
+
+    received         entries that the broker's other interfaces asked for
+    held_back        of these: no advertisement that came from the neighbour meets them (types with advertisements)
+    forwarded        entries (mics: ranges) that the neighbour was told
+    withheld         entries (mics: ranges) that these make unnecessary
+    ranges           mics: ranges that the entries were mapped to
+    negative_boxes   negative space: boxes of what no forwarded entry covers (hybrid keeps none between decisions)
+    bytes            size of the reduction's state; `size` is that of its encoding
+
+    Cost: O(entries), less than that of the encoding.
+    """
+    stats = reduction.stats()
+    received = int(stats["entries"]) + (held_back or 0)
+    if not received:
+        return {}
+    told = {"received": received} | ({} if held_back is None else {"held_back": held_back})
+    told |= {"forwarded": int(stats["forwarded"]), "withheld": int(stats["withheld"])}
+    return told | {name: int(stats[name]) for name in ("ranges", "negative_boxes") if name in stats} | {"bytes": size}
 
 
 def carriers(id: str, text: str) -> tuple[str, ...]:

@@ -36,6 +36,8 @@ class Rebuilt:
     indexes: dict[str, bytes] = field(default_factory=dict)
     forwarding: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
     """By key and neighbour: what became of each entry, in words."""
+    reduced: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    """The same in numbers."""
     outputs: list[Output] = field(default_factory=list)
     """Receipts of dormant registrations; snapshots for and requests to other deployments."""
     topics: set[str] = field(default_factory=set)
@@ -64,6 +66,7 @@ def rebuild(
         cube = Cube(key, rebuilt.states.get(str(key)), context)
         rebuilt.indexes[str(key)] = compile_part(cube.compiled())
         rebuilt.forwarding[str(key)] = cube.forwarding(cube.neighbours)
+        rebuilt.reduced[str(key)] = cube.reduced(cube.neighbours)
         _greet(key, cube, context, rebuilt)
     return rebuilt
 

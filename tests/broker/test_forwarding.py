@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import numpy as np
 import pytest
+import redis
 
 from state.broker.context import Context
 from state.broker.core import handle
+from state.broker.cube import decode_state
 from state.broker.forwarding import NOT_ADVERTISED, READABLE_MAX, READABLE_RANGED_MAX, UNNAMED, carriers
+from state.broker.home import Fact
 from state.broker.keys import Key
 from state.broker.protocol import Advertised, Change, Entry, LocalEntry, Republish, decode, encode, pack, unpack
+from state.broker.rebuild import rebuild
 from state.config import parse
 from state.messages import Record
 from state.redis_index import RedisIndex
@@ -30,24 +35,36 @@ advertisements = {advertisements}
 cubes = 1
 bits = 3
 index = ["x", "y"]
+parameters = {{ {parameters} }}
 [types.t.attributes]
 x = {{ kind = "int", min = 0, max = 7 }}
 y = {{ kind = "int", min = 0, max = 7 }}
 """
 REDUCTIONS = ["none", "covering", "mics", "negative-space", "probabilistic", "hybrid"]
+MODES = [
+    *((reduction, "") for reduction in REDUCTIONS),
+    ("mics", 'merging = "imperfect", gap_cells = 3'),
+    ("mics", 'mode = "indexed"'),
+    ("mics", 'mode = "indexed", exact = "negative-space"'),
+    ("negative-space", 'mode = "approximate", k = 2'),
+]
 KEY = Key("b", "t", "cube:0")
 
 
 class Bench:
     """One cube key at b, between a and c, driven by hand; what a and c were told is kept by plain dictionaries."""
 
-    def __init__(self, reduction, advertisements="false", prefix="hilcast", redis="redis://127.0.0.1:6379/0"):
-        text = CONFIG.format(reduction=reduction, advertisements=advertisements, prefix=prefix, redis=redis)
+    def __init__(
+        self, reduction, advertisements="false", prefix="hilcast", redis="redis://127.0.0.1:6379/0", parameters=""
+    ):
+        text = CONFIG.format(
+            reduction=reduction, advertisements=advertisements, prefix=prefix, redis=redis, parameters=parameters
+        )
         self.config = parse(text)
         self.context = Context(self.config, 1, 1)
         self.grid = self.context.grids["t"]
         self.state, self.offset, self.result = None, 0, None
-        self.sequences, self.said, self.held = {}, {}, {"a": {}, "c": {}}
+        self.sequences, self.said, self.counted, self.held = {}, {}, {}, {"a": {}, "c": {}}
 
     def change(self, source="b/t/home:0", **changes):
         self.sequences[source] = self.sequences.get(source, 0) + 1
@@ -63,6 +80,7 @@ class Bench:
         self.result = handle(str(KEY), self.state, records, self.context)
         self.state = self.result.state
         self.said |= self.result.forwarding
+        self.counted |= self.result.reduced
         for output in self.result.outputs:
             told, here = decode(output.value), self.held[Key.parse(output.key.decode()).broker]
             here |= {entry.id: unpack(entry.geometry) for entry in told.entries}
@@ -72,6 +90,14 @@ class Bench:
     def subscribe(self, id, box):
         entry = LocalEntry(id, "client", "topic", None, pack(box))
         self.send(self.change(local=[entry]))
+
+
+def fact(text, offset):
+    """A live subscription as the registry has it."""
+    return Fact(
+        version=1, owner="client", filter=json.dumps(text), ttl_ms=None, expires_ms=None, sink=None, content=b"",
+        topic="hilcast.subscriptions", partition=0, offset=offset, timestamp_ms=0, live=True,
+    )  # fmt: skip
 
 
 def box(x, y, width=1, height=1):
@@ -129,6 +155,89 @@ def test_what_is_said_is_what_the_neighbours_hold(reduction):
         check_true(bench, {"c": local | received, "a": local})
     if reduction != "none":
         assert any(not text.startswith("forwarded") for text in bench.said["c"].values())
+
+
+def check_counted(bench, live, ranged):
+    """The figures of each neighbour against plain counting: ids offered, what it holds, and the state's own bytes."""
+    states = decode_state(bench.state).reductions
+    for neighbour, offered in live.items():
+        told, held = bench.counted.get(neighbour, {}), bench.held[neighbour]
+        if not offered:
+            assert told == {}
+            continue
+        assert (told["received"], told["forwarded"]) == (len(offered), len(held))
+        assert told["bytes"] == len(states[neighbour]) > 0
+        if ranged:
+            mapped = sum(len(bench.grid.ranges(boxes)) for boxes in offered.values())
+            assert (told["ranges"], told["withheld"]) == (mapped, mapped - len(held))
+        else:
+            assert told["withheld"] == len(offered) - len(held)
+
+
+@pytest.mark.parametrize(("reduction", "parameters"), MODES, ids=[" ".join(mode).strip() for mode in MODES])
+def test_the_figures_are_those_of_plain_counting(reduction, parameters):
+    """Under every reduction and mode, after each of many changes, and after being published again."""
+    draw = random.Random(3)
+    bench = Bench(reduction, parameters=parameters)
+    ranged = reduction == "mics" and "indexed" not in parameters
+    local, received = {}, {}
+    for _ in range(40):
+        area = box(draw.randrange(6), draw.randrange(6), draw.randint(1, 3), draw.randint(1, 3))
+        id = f"{draw.randrange(6)}"
+        if draw.random() < 0.25:
+            local.pop(f"b/{id}", None)
+            bench.send(bench.change(removed=[id]))
+        elif draw.random() < 0.6:
+            local[f"b/{id}"] = area
+            bench.subscribe(id, area)
+        else:
+            received[id] = area
+            geometry = bench.grid.ranges(area) if ranged else area
+            bench.send(bench.change("a/t/cube:0", entries=[Entry(f"a/{id}", pack(geometry))]))
+        check_counted(bench, {"a": local, "c": local | received}, ranged)
+    before, bench.counted = bench.counted, {}
+    bench.send(Republish())
+    assert bench.counted == before
+    assert (bench.counted["c"]["withheld"] > 0) == (reduction != "none")
+    assert ("negative_boxes" in bench.counted["c"]) == (reduction == "negative-space")
+    bench.send(bench.change(removed=[id.removeprefix("b/") for id in local]))
+    check_counted(bench, {"a": {}, "c": received}, ranged)
+
+
+def test_negative_boxes_are_those_of_what_nothing_covers():
+    """One box in the middle of a plane leaves four around it; the whole plane leaves none."""
+    bench = Bench("negative-space")
+    bench.subscribe("middle", box(3, 3))
+    assert bench.counted["a"]["negative_boxes"] == 4
+    bench.subscribe("all", Boxes.everything(2))
+    assert (bench.counted["a"]["negative_boxes"], bench.counted["a"]["received"]) == (0, 2)
+
+
+def test_what_advertisements_hold_back_is_counted():
+    """Received entries are forwarded, withheld or held back; an advertisement lets go of what it meets."""
+    bench = Bench("covering", "true")
+    bench.subscribe("left", box(0, 0, 2, 2))
+    bench.subscribe("inside", box(0, 0))
+    bench.subscribe("right", box(5, 5))
+    told = {"received": 3, "held_back": 3, "forwarded": 0, "withheld": 0}
+    assert {name: bench.counted["c"][name] for name in told} == told
+    advertised = Advertised("c/ad", "publisher", "x < 3", pack(box(0, 0, 3, 8)))
+    bench.send(bench.change("c/t/cube:0", advertised=[advertised]))
+    told = {"received": 3, "held_back": 1, "forwarded": 1, "withheld": 1}
+    assert {name: bench.counted["c"][name] for name in told} == told
+    assert bench.counted["a"]["held_back"] == 3
+
+
+def test_a_rebuilt_generation_has_the_same_figures():
+    """What the registry is folded into tells of itself what the changes one by one told."""
+    context = Bench("covering").context
+    filters = {"large": "x < 4", "small": "x = 1", "other": "y > 6"}
+    facts = [("subscription", "b", "t", id, fact(text, i)) for i, (id, text) in enumerate(filters.items())]
+    told = rebuild(facts, context).reduced[str(KEY)]
+    assert {n: {name: f[name] for name in ("received", "forwarded", "withheld")} for n, f in told.items()} == {
+        "a": {"received": 3, "forwarded": 2, "withheld": 1},
+        "c": {"received": 3, "forwarded": 2, "withheld": 1},
+    }
 
 
 def test_the_words():
@@ -204,3 +313,21 @@ def test_redis_keeps_the_words(services, unique):
     assert index.forwarding(KEY, "nobody", ["b/s"]) == [None]
     assert index.forwarding(KEY, "a", []) == []
     index.close()
+
+
+def test_redis_keeps_the_figures(services, unique):
+    """Readable numbers under a key that the help names; publishing replaces those of the neighbours that it names."""
+    bench = Bench("covering", prefix=unique, redis=services.redis)
+    index = RedisIndex(bench.config)
+    bench.subscribe("s", box(0, 0))
+    bench.subscribe("t", box(0, 0, 2, 2))
+    index.publish({KEY: bench.result.index}, 1, 1, reduced={KEY: bench.result.reduced})
+    both = [(KEY, "a"), (KEY, "c")]
+    assert index.reduced(both) == [bench.counted["a"], bench.counted["c"]]
+    client = redis.Redis.from_url(services.redis, decode_responses=True)
+    assert client.hget(f"{unique}:b:t:cube:0:reduction:a", "withheld") == "1"
+    assert "PART:reduction:NEIGHBOUR" in client.get(f"{unique}:help")
+    index.publish({KEY: bench.result.index}, 1, 2, reduced={KEY: {"c": {}}})
+    assert index.reduced([*both, (KEY, "nobody")]) == [bench.counted["a"], {}, {}]
+    index.close()
+    client.close()
