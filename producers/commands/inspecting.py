@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import redis
@@ -50,6 +50,8 @@ class Part:
     reduced: Mapping[str, Mapping[str, int]]
     """By neighbour: what its reduction holds, in numbers."""
     size: int
+    ids: frozenset[str]
+    """Of all its subscriptions; `local` shows some."""
 
     def count(self, name: str) -> int:
         return int(self.meta.get(name, 0))
@@ -66,9 +68,9 @@ def inspect(chosen: argparse.Namespace) -> int:
         raise HilcastError("unknown-broker", f"{chosen.broker!r} is none of {', '.join(config.overlay.brokers)}")
     if chosen.type is not None and chosen.type not in config.types:
         raise HilcastError("unknown-type", f"{chosen.type!r} is none of {', '.join(config.types)}")
-    parts = read_parts(config)
     brokers = config.overlay.brokers if chosen.broker is None else (chosen.broker,)
     types = list(config.types) if chosen.type is None else [chosen.type]
+    parts = read_parts(config, [key for key in index_keys(config, brokers) if key.type in types])
     found = [describe(config, parts, broker, name) for broker in brokers for name in types]
     if chosen.type is not None:
         found[0] |= _details(parts, chosen.broker, chosen.type)
@@ -81,13 +83,12 @@ def inspect(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def read_parts(config: Config) -> dict[Key, Part]:
-    """Every part of every broker that this Redis knows of."""
+def read_parts(config: Config, keys: Sequence[Key]) -> dict[Key, Part]:
+    """These parts, as far as this Redis knows of them."""
     index = RedisIndex(config)
     client: Any = redis.Redis.from_url(config.deployment.redis, **config.redis)
     try:
         run, vector = index.vector()
-        keys = index_keys(config, config.overlay.brokers)
         pipe = client.pipeline(transaction=False)
         for key in keys:
             name = f"{config.deployment.prefix}:{key.broker}:{key.type}:{key.part}"
@@ -95,10 +96,15 @@ def read_parts(config: Config) -> dict[Key, Part]:
                 pipe.hgetall(f"{name}:{what}")
             pipe.strlen(f"{name}:index")
         answers = iter(pipe.execute())
-        towards = [(key, n) for key in keys for n in config.overlay.neighbours(key.broker)]
-        reduced: dict[Key, dict[str, dict[str, int]]] = {key: {} for key in keys}
-        for (key, neighbour), figures in zip(towards, index.reduced(towards), strict=True):
-            reduced[key][neighbour] = figures
+        reduced = iter(index.reduced([(key, n) for key in keys for n in config.overlay.neighbours(key.broker)]))
+        parts = {}
+        for key in keys:
+            version, neighbours = vector.get(str(key)), config.overlay.neighbours(key.broker)
+            meta, local, links = (_texts(next(answers)) for _ in range(3))
+            towards = {n: next(reduced) for n in neighbours}
+            valid = version is not None and version.run == run
+            parts[key] = Part(key, version, valid, meta, local, links, towards, next(answers), frozenset(local))
+        return _complete(index, parts)
     except redis.RedisError as error:
         raise HilcastError(
             "redis-away", f"Redis does not answer ({type(error).__name__}): see `hilcast doctor`"
@@ -106,12 +112,14 @@ def read_parts(config: Config) -> dict[Key, Part]:
     finally:
         index.close()
         client.close()
-    parts = {}
-    for key in keys:
-        meta, local, links, size = _texts(next(answers)), _texts(next(answers)), _texts(next(answers)), next(answers)
-        version = vector.get(str(key))
-        valid = version is not None and version.run == run
-        parts[key] = Part(key, version, valid, meta, local, links, reduced[key], size)
+
+
+def _complete(index: RedisIndex, parts: dict[Key, Part]) -> dict[Key, Part]:
+    """Read the ids of parts with more subscriptions than the readable half shows from the packed one."""
+    cut = [key for key, part in parts.items() if part.count("subscriptions") > len(part.local)]
+    for key, loaded in zip(cut, index.load(cut), strict=True):
+        if loaded is not None:
+            parts[key] = replace(parts[key], ids=frozenset(loaded[1].ids))
     return parts
 
 
@@ -129,7 +137,7 @@ def describe(config: Config, parts: Mapping[Key, Part], broker: str, type_name: 
         "broker": broker,
         "type": type_name,
         "reduction": config.types[type_name].reduction,
-        "subscriptions": len({id for part in held for id in part.local}),
+        "subscriptions": len({id for part in held for id in part.ids}),
         "boxes": sum(part.count("boxes") for part in held),
         "checked_exactly": sum(part.count("residual") for part in held),
         "advertisements": max((part.count("advertisements") for part in held), default=0),

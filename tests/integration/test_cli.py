@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+import redis
 
 from infra.local.ports import free_port
 from producers import Publisher, Subscriber, load, wait
@@ -26,7 +27,7 @@ checkpoint = "checkpoint"
 brokers = ["b1", "b2", "b3"]
 links = [["b1", "b2"], ["b2", "b3"]]
 [types."stock.quote"]
-reduction = "none"
+reduction = "negative-space"
 cubes = 2
 [types."stock.quote".attributes]
 symbol = {{ kind = "text" }}
@@ -238,6 +239,35 @@ def test_looking_at_it(tour):
     assert "FAIL" not in tour.done("doctor")
 
 
+def test_what_the_reductions_hold(tour):
+    """Entries are received, and forwarded or withheld; Redis has the same figures, and again after it was emptied."""
+    for id, text in (("wide", "price < 50 OR price >= 50 OR price IS NULL"), ("narrow", "price = 3")):
+        tour.done("subscribe", "-b", "b1", "-t", "stock.quote", "-c", "erin", "--id", id, text)
+    tour.done("wait")
+    before = json.loads(tour.done("inspect", "b1", "stock.quote", "--json"))
+    (towards,) = before["neighbours"]
+    assert towards["received"] == towards["forwarded"] + towards["withheld"]
+    assert min(towards["withheld"], towards["bytes"]) > 0
+    client = redis.Redis.from_url(load(tour.path).deployment.redis, decode_responses=True)
+
+    def stored():
+        names = client.keys("tour:b1:stock.quote:*:reduction:b2")
+        return [client.hgetall(name) for name in sorted(names)]
+
+    assert sum(int(part["received"]) for part in stored()) == towards["received"]
+    assert sum(int(part["negative_boxes"]) for part in stored()) == towards["negative_boxes"]
+    kept = stored()
+    client.flushall()
+    deadline = time.monotonic() + 120
+    while stored() != kept:
+        assert time.monotonic() < deadline, f"the figures do not come back: {stored()}"
+        time.sleep(0.5)
+    client.close()
+    tour.done("wait")
+    assert json.loads(tour.done("inspect", "b1", "stock.quote", "--json"))["neighbours"] == before["neighbours"]
+    tour.done("unsubscribe", "-b", "b1", "-t", "stock.quote", "wide")
+
+
 def test_one_job_at_a_time(tour):
     """A second job on the same checkpoint is refused with a message."""
     second = tour.hilcast("run")
@@ -260,7 +290,7 @@ def test_explaining_and_costing(tour):
     assert (found["matches"], found["reaches"], found["path"]) == (True, True, ["b3", "b2", "b1"])
     assert {hop["carried"] for hop in found["hops"]} == {True}
     assert {(s["broker"], s["towards"], s["how"]) for s in found["forwarding"]} == {
-        ("b1", "b2", "forwarded"),
+        ("b1", "b2", "covered by b1/s1"),
         ("b2", "b3", "forwarded"),
     }
     cost = json.loads(tour.done("cost", "-t", "stock.quote", "price BETWEEN 11 AND 12", "--json"))

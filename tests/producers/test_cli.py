@@ -21,10 +21,15 @@ from producers.commands.checking import needed_topics
 from producers.commands.output import Style
 from producers.commands.sharing import FIGURES
 from producers.transport import open_transport
+from state.broker.forwarding import READABLE_MAX
+from state.broker.index import CompiledPart, compile_part
+from state.broker.keys import Key
+from state.broker.protocol import LocalEntry, pack
 from state.broker.sharing import Assignment, TypeGroups
 from state.config import load, parse
 from state.messages import Membership, Output, Span
 from state.redis_index import RedisIndex
+from state.space.boxes import Boxes
 from state.space.grid import Grid
 from streaming.topics import TopicKeeper, needed
 from tests.producers.test_transport import read
@@ -377,6 +382,34 @@ def test_looking_at_nothing_is_no_error(here, capsys):
     assert run("verify", "--json") == 0
     judged = json.loads(capsys.readouterr().out)
     assert (judged["ok"], judged["published"], judged["missing"]) == (True, 0, 0)
+
+
+def test_inspect_shows_what_reductions_hold(here, capsys):
+    """Summed over parts, of each part where the type is given; figures of some reductions where they are told."""
+    index = RedisIndex(here)
+    entries = [LocalEntry(f"s{i}", "alice", "topic", None, pack(Boxes.everything(2))) for i in range(READABLE_MAX + 5)]
+    parts = {Key("b2", "quote", "cube:0"): entries, Key("b2", "quote", "cube:1"): entries[:7]}
+    blobs = {key: compile_part(CompiledPart.of(2, local, {}, [])) for key, local in parts.items()}
+    told = {"received": 5, "forwarded": 3, "withheld": 2, "bytes": 1000}
+    first, second = parts
+    more = {"b1": {**told, "negative_boxes": 7}, "b3": told}
+    index.publish(blobs, 1, 1, reduced={first: more, second: {"b1": told, "b3": {}}})
+    index.close()
+    assert run("inspect", "b2", "quote", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["subscriptions"] == READABLE_MAX + 5
+    one, three = found["neighbours"]
+    nobody = {"asked_by_neighbour": 0, "kind": "boxes"}
+    assert one == {"neighbour": "b1", "negative_boxes": 7, **{name: 2 * n for name, n in told.items()}, **nobody}
+    assert three == {"neighbour": "b3", **told, **nobody}
+    by_part = {p["part"]: p["neighbours"] for p in found["by_part"]}
+    assert by_part["cube:0"][0] == {"neighbour": "b1", **more["b1"], **nobody}
+    assert by_part["cube:1"][1] == {"neighbour": "b3", **dict.fromkeys(told, 0), **nobody}
+    assert run("inspect", "b2", "quote") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"from +to +type +received +forwarded +withheld +negative boxes +bytes +asked by it\n", shown)
+    assert re.search(r"b2 +b1 +quote +10 +6 +4 +7 +2,000 +0 boxes\n", shown)
+    assert re.search(r"cube:0 +b3 +5 +3 +2 +- +1,000 +0 boxes\n", shown)
 
 
 @pytest.fixture
