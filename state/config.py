@@ -26,7 +26,7 @@ from state.errors import ConfigError
 from state.overlay import Overlay
 from state.secrets import ClientSettings, redacted
 from state.space.boxes import ABSENT, PRESENT_MAX
-from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType, Kind
+from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType, Kind, Pruning
 from state.space.ranks import rank, unrank
 from state.tables import Table, boolean, choice, fraction, integer, list_of, named, shown, text
 from state.tables import table as a_table
@@ -57,6 +57,7 @@ CUBES_MAX = 4096
 INDEX_MAX = 6
 INDEX_BITS_MAX = 63
 CELL_BITS_MAX = 16
+BUDGET_MAX = 10**12
 
 Scalar = str | int | float | bool
 
@@ -146,7 +147,8 @@ class Config:
         """Return 16 hex digits that change with whatever makes a new generation of control state.
 
         That is the overlay, the types (attributes in order, grid, cubes, reduction, parameters,
-        advertisements) and the numbers of shards; not addresses, hosts, sources or the file's own order.
+        advertisements, budgets of pruning) and the numbers of shards; not addresses, hosts, sources or the file's
+        own order.
         """
         facts = {
             "brokers": sorted(self.overlay.brokers),
@@ -161,6 +163,10 @@ class Config:
 def _facts(event_type: EventType) -> dict[str, object]:
     facts: dict[str, object] = {name: getattr(event_type, name) for name in EventType.__dataclass_fields__}
     facts["attributes"] = [[a.name, a.kind, a.min, a.max, a.values, a.imprecise] for a in event_type.attributes]
+    budgets = event_type.pruning
+    facts["pruning"] = [budgets.advertisements, budgets.subscriptions]
+    if budgets == Pruning():
+        del facts["pruning"]  # a file that names none has the fingerprint that it always had
     return facts
 
 
@@ -457,11 +463,22 @@ def _read_type(types: Table, name: str, table: Table) -> EventType:
         cubes=table.take("cubes", _power_of_two, 16),
         index=table.take("index", list_of(text), ()),
         bits=table.take("bits", integer(1, CELL_BITS_MAX), None),
+        pruning=_read_pruning(table.table("pruning")),
     )
+    if event_type.pruning.advertisements is not None and not event_type.advertisements:
+        table.fault("pruning", "a budget for advertisements needs advertisements = true")
     _check_grid(table, event_type, attributes_table.raw.keys())
     _check_parameters(table, event_type)
     table.end()
     return event_type
+
+
+def _read_pruning(table: Table) -> Pruning:
+    # every filter keeps a predicate, so that no budget below 1 could be met
+    budget = integer(1, BUDGET_MAX)
+    pruning = Pruning(table.take("advertisements", budget, None), table.take("subscriptions", budget, None))
+    table.end()
+    return pruning
 
 
 def _check_parameters(table: Table, event_type: EventType) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from state.advertisements.normal import Normaliser
+from state.advertisements.observations import Observations
+from state.broker.samples import Sample, observed
 from state.config import Config, Topics
 from state.messages import Output
 from state.reductions import forwards_ranges
@@ -19,6 +23,9 @@ class Context:
     generation: int
     batch: int
     hosts: tuple[str, ...] = ()
+    samples: Mapping[str, Sample] = field(default_factory=dict)
+    """Publications by type, as they were when the generation began; the same for every batch of it."""
+    _observed: dict[str, tuple[Observations, Normaliser]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.hosts = self.hosts or self.config.deployment.hosts
@@ -43,9 +50,26 @@ class Context:
     def epoch(self) -> str:
         return f"{self.generation}.{self.batch}"
 
+    def observed(self, type_name: str) -> tuple[Observations, Normaliser]:
+        """The sample of a type ready to be counted on, and what turns predicates into what is counted."""
+        if type_name not in self._observed:
+            event_type = self.config.types[type_name]
+            self._observed[type_name] = (
+                observed(event_type, self.samples.get(type_name, ())),
+                Normaliser(event_type),
+            )
+        return self._observed[type_name]
+
     def at(self, generation: int, batch: int) -> Context:
-        """The same configuration at another epoch; grids are shared, not built again."""
-        other = Context(self.config, generation, batch, self.hosts)
+        """The same configuration at another epoch of the same life; grids are shared, not built again."""
+        return self._shared(Context(self.config, generation, batch, self.hosts, self.samples, self._observed))
+
+    def of_everyone(self) -> Context:
+        """The same epoch, with every broker of the overlay hosted."""
+        brokers = self.config.overlay.brokers
+        return self._shared(Context(self.config, self.generation, self.batch, brokers, self.samples, self._observed))
+
+    def _shared(self, other: Context) -> Context:
         other.__dict__["grids"] = self.grids
         return other
 

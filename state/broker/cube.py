@@ -22,8 +22,9 @@ import numpy as np
 
 from state.broker.context import Context, Result
 from state.broker.forwarding import READABLE_MAX, READABLE_RANGED_MAX, count, describe
-from state.broker.index import CompiledPart, compile_part, overlap_ranges
+from state.broker.index import CompiledPart, compile_part
 from state.broker.keys import Key, shard
+from state.broker.meeting import meeting
 from state.broker.protocol import (
     Advertised,
     Change,
@@ -152,7 +153,7 @@ class Cube:
         self.dirty = True
         for local in message.local:
             self.state.local[local.id] = local
-            self._note(LOCAL, local.id, self._geometry(local.geometry))
+            self._note(LOCAL, local.id, self._geometry(local.told))
         for entry in message.entries:
             self.state.received.setdefault(interface, {})[entry.id] = entry
             self._note(interface, entry.id, unpack(entry.geometry))
@@ -248,7 +249,7 @@ class Cube:
         shown = (READABLE_RANGED_MAX if self.ranges else READABLE_MAX) // max(1, len(self.neighbours))
         told = {}
         for neighbour in neighbours:
-            local = ((LOCAL, id, e.geometry) for id, e in self.state.local.items())
+            local = ((LOCAL, id, e.told) for id, e in self.state.local.items())
             received = (
                 (interface, id, e.geometry)
                 for interface, entries in self.state.received.items()
@@ -270,7 +271,7 @@ class Cube:
         """How many entries meet no advertisement of a neighbour; None where that is not asked."""
         if not self.type.advertisements:
             return None
-        asked = sum(e.geometry.size > 0 for e in self.state.local.values())
+        asked = sum(e.told.size > 0 for e in self.state.local.values())
         for interface, entries in self.state.received.items():
             asked += sum(e.geometry.size > 0 for e in entries.values()) if interface != neighbour else 0
         return asked - len(self.state.selected.get(neighbour, ()))
@@ -279,7 +280,7 @@ class Cube:
         """What the route query needs of this part."""
         return CompiledPart.of(
             self.type.d,
-            list(self.state.local.values()),
+            [e for e in self.state.local.values() if e.geometry.size],  # the others are here for neighbours only
             {n: [unpack(e.geometry) for e in entries.values()] for n, entries in self.state.received.items()},
             [(a.publisher, a.filter) for a in self.state.advertised.get(LOCAL, {}).values()],
         )
@@ -314,7 +315,7 @@ class Cube:
             snapshot=snapshot,
             entries=[Entry(id, pack(geometry)) for id, geometry in entries.items()],
             removed=[] if snapshot else list(delta.removed),
-            advertised=[ad for ad in ads.values() if ad is not None],
+            advertised=[ad.abroad for ad in ads.values() if ad is not None],
             unadvertised=[id for id, ad in ads.items() if ad is None],
         )
         for target, message in messages:
@@ -343,13 +344,15 @@ class Cube:
             changes = {**dict.fromkeys(selected), **self._offered(neighbour)} | {
                 id: None for id, g in changes.items() if g is None
             }
-        space = self._advertised_space(neighbour)
+        there = {id: g for id, g in changes.items() if g is not None and len(g)}
+        meets = meeting(list(there.values()), self._advertised_space(neighbour) if there else [])
+        through = {id for id, met in zip(there, meets.tolist(), strict=True) if met}
         added: dict[str, Geometry] = {}
         removed: list[str] = []
-        for id, geometry in changes.items():
-            if geometry is not None and len(geometry) and _meets(geometry, space):
+        for id in changes:
+            if id in through:
                 if id in fresh or id not in selected:
-                    added[id] = geometry
+                    added[id] = there[id]
                 selected[id] = None
             elif id in selected:
                 removed.append(id)
@@ -359,7 +362,7 @@ class Cube:
 
     def _offered(self, neighbour: str) -> dict[str, Geometry]:
         """Everything that the interfaces other than `neighbour` ask for."""
-        offered = {self._name(LOCAL, id): self._geometry(e.geometry) for id, e in self.state.local.items()}
+        offered = {self._name(LOCAL, id): self._geometry(e.told) for id, e in self.state.local.items()}
         for interface, entries in self.state.received.items():
             if interface != neighbour:
                 offered |= {self._name(interface, id): unpack(e.geometry) for id, e in entries.items()}
@@ -367,21 +370,6 @@ class Cube:
 
     def _advertised_space(self, neighbour: str) -> list[Geometry]:
         return [self._geometry(a.geometry) for a in self.state.advertised.get(neighbour, {}).values()]
-
-
-def _meets(geometry: Geometry, space: list[Geometry]) -> bool:
-    return any(_overlap(geometry, other) for other in space)
-
-
-def _overlap(a: Geometry, b: Geometry) -> bool:
-    """Whether two geometries of one kind have a point in common."""
-    if isinstance(a, Boxes) and isinstance(b, Boxes):
-        low = np.maximum(a.lows[:, None, :], b.lows[None, :, :])
-        high = np.minimum(a.highs[:, None, :], b.highs[None, :, :])
-        return bool((low <= high).all(axis=2).any())
-    assert isinstance(a, Ranges)
-    assert isinstance(b, Ranges)
-    return overlap_ranges(a, b)
 
 
 def encode_state(state: CubeState) -> bytes:

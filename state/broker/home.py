@@ -7,22 +7,31 @@
 Versions: an event older than the highest version accepted on its key, or equally old with other content, is stale; the
 very same event is a repeat and is answered again. Without a version it is the last accepted + 1. Withdrawals leave a
 tombstone that keeps the version. What a replay reads again (its offset is not beyond the recorded one) is never new.
+
+Types with a budget have their filters pruned for neighbours when a batch is through (`pruning.py`): the change that
+brings a filter to a cube then has two geometries, the exact one for local clients and the wider one for neighbours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
+from state.advertisements.queue import Degradation, size
 from state.broker.context import Context, Result
 from state.broker.keys import Key, is_wide, wide_key
 from state.broker.protocol import Advertised, Change, Expire, Forget, LocalEntry, Outbox, Resync, encode, pack
+from state.broker.pruning import RANKED_MAX, REFRESH_SHARE, Settling, Travelling, by_rank, by_selectivity
 from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.geometry import geometry
+from state.filters.grammar import parse
 from state.filters.imprecise import possible_boxes
 from state.filters.printing import to_text
+from state.filters.tree import Filter
 from state.messages import (
     Output,
     Record,
@@ -71,6 +80,11 @@ class HomeState(msgspec.Struct):
 
     facts: dict[str, Fact] = {}
     sequences: dict[str, int] = {}
+    travelling: dict[str, Travelling] = {}
+    """What neighbours are told of each filter, where there is a budget; what holds for no event is told nobody."""
+    ranked: int = 0
+    """Subscriptions that there were when advertisements were last ranked, and how often any changed since."""
+    changes: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,6 +95,13 @@ class Placement:
     boxes: dict[str, Boxes]
     residual: str | None
     exact: bool = True
+    predicates: int = 0
+    travels: dict[str, Boxes] | None = None
+    """What neighbours are told, where that is more."""
+
+    @property
+    def parts(self) -> list[str]:
+        return list(dict.fromkeys([*self.boxes, *(self.travels or ())]))
 
 
 class Home:
@@ -99,6 +120,8 @@ class Home:
         self.drops: dict[str, set[str]] = {}
         self.snapshots: set[str] = set()
         self.figures: dict[str, int] = {}
+        self.entered: set[str] = set()
+        """Slots whose filter came in this batch."""
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -148,6 +171,7 @@ class Home:
         except HilcastError as error:
             self._answer("refused", slot, fact, (fact.topic, fact.partition, fact.offset), error)
             return
+        self._enter(slot, placement)
         self._put(slot, fact, placement)
         if slot.startswith("s/"):
             self.topics.add(self._destination(fact))
@@ -199,6 +223,7 @@ class Home:
             groups=event.groups,
         )
         self.state.facts[slot] = fact
+        self._enter(slot, placement)
         self._put(slot, fact, placement)
         if not event.advertisement:
             self.topics.add(self._destination(fact))
@@ -228,6 +253,7 @@ class Home:
     def _end(self, slot: str, fact: Fact, how: str) -> None:
         for part in fact.parts:
             self._drop(part, slot)
+        self._leave(slot)
         fact.live, fact.ended, fact.parts, fact.wide = False, how, [], None
         self._register(slot, fact)
 
@@ -244,8 +270,15 @@ class Home:
 
     # ── geometry ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _place(self, slot: str, filter_value: object, wide: bool | None, ranges: str | None = None) -> Placement:
-        """Cut a filter up by the parts it touches.
+    def _place(
+        self,
+        slot: str,
+        filter_value: object,
+        wide: bool | None,
+        ranges: str | None = None,
+        travelling: str | None = None,
+    ) -> Placement:
+        """Cut a filter up by the parts it touches; `travelling`: what neighbours are told instead of it.
 
         A filter that would touch more than 1/8 of the cubes goes to a wide key. A replacement stays with the kind its
         predecessor had: cube and wide keys change at different moments, and an event that matches both filters must
@@ -255,22 +288,36 @@ class Home:
         shape = geometry(tree, self.type)
         if ranges is not None:
             read_subscription_mapping(ranges, self.grid, shape.boxes)
-        imprecise = any(attribute.imprecise for attribute in self.type.attributes)
-        residual = to_text(tree) if imprecise or not shape.exact else None
+        told = shape.boxes
+        if travelling is not None:
+            told = geometry(self._parsed(travelling), self.type).boxes
+            assert not shape.exact or told.contains(shape.boxes.lows).all(), "pruning may only widen"
         if slot.startswith("a/"):
-            promised = possible_boxes(shape.boxes, self.type)
+            promised = possible_boxes(told, self.type)
             boxes = {f"cube:{c}": self._clip(promised, int(c)) for c in self.grid.cubes_of(promised)}
             shards = range(self.context.config.settings.wide_shards)
             boxes |= {f"wide:{i}": promised for i in shards}
-            return Placement(True, boxes, to_text(tree))
-        touched = [int(c) for c in self.grid.cubes_of(shape.boxes)]
+            return Placement(True, boxes, to_text(tree), predicates=size(tree) if len(shape.boxes) else 0)
+        touched = self.grid.cubes_of(shape.boxes)
         if wide is None:
             wide = is_wide(len(touched), self.type.cubes)
+        imprecise = any(attribute.imprecise for attribute in self.type.attributes)
+        return Placement(
+            wide,
+            self._cut(slot, shape.boxes, wide),
+            to_text(tree) if imprecise or not shape.exact else None,
+            shape.exact,
+            size(tree),
+            None if travelling is None else self._cut(slot, told, wide),
+        )
+
+    def _cut(self, slot: str, boxes: Boxes, wide: bool) -> dict[str, Boxes]:
+        """The boxes of a subscription by part, for one kind of key."""
         if wide:
             part = wide_key(self.key.broker, self.key.type, slot[2:], self.context.config).part
-            return Placement(True, {part: shape.boxes} if len(shape.boxes) else {}, residual, shape.exact)
-        clipped = {f"cube:{c}": self._clip(shape.boxes, c) for c in touched}
-        return Placement(False, {part: b for part, b in clipped.items() if len(b)}, residual, shape.exact)
+            return {part: boxes} if len(boxes) else {}
+        clipped = {f"cube:{c}": self._clip(boxes, int(c)) for c in self.grid.cubes_of(boxes)}
+        return {part: b for part, b in clipped.items() if len(b)}
 
     def _clip(self, boxes: Boxes, cube: int) -> Boxes:
         return boxes.clipped(*self.grid.cube_box(cube))
@@ -278,26 +325,126 @@ class Home:
     def _destination(self, fact: Fact) -> str:
         return fact.sink or self.context.topics.deliver(fact.owner or "")
 
-    def _put(self, slot: str, fact: Fact, placement: Placement) -> None:
+    def _put(self, slot: str, fact: Fact, placement: Placement, before: Placement | None = None) -> None:
+        """Send the parts what they should have of a filter; `before`: what they have, where that is known."""
+        parts = placement.parts
         for part in fact.parts:
-            if part not in placement.boxes:
+            if part not in parts:
                 self._drop(part, slot)
-        for part, boxes in placement.boxes.items():
-            self.drops.get(part, set()).discard(slot)
-            self.puts.setdefault(part, {})[slot] = self._entry(slot, fact, boxes, placement)
-        fact.parts = list(placement.boxes)
+        for part in parts:
+            entry = self._entry(slot, fact, part, placement)
+            if before is None or part not in fact.parts or entry != self._entry(slot, fact, part, before):
+                self.drops.get(part, set()).discard(slot)
+                self.puts.setdefault(part, {})[slot] = entry
+        fact.parts = parts
         fact.wide, fact.grid = placement.wide, self.grid.hash
 
-    def _entry(self, slot: str, fact: Fact, boxes: Boxes, placement: Placement) -> LocalEntry | Advertised:
+    def _entry(self, slot: str, fact: Fact, part: str, placement: Placement) -> LocalEntry | Advertised:
         owner, residual = fact.owner or "", placement.residual
+        nothing = Boxes.empty(self.type.d)
+        boxes = placement.boxes.get(part, nothing)
         if slot.startswith("a/"):
             return Advertised(f"{self.key.broker}/{slot[2:]}", owner, residual or "", pack(boxes))
-        destination = self._destination(fact)
-        return LocalEntry(slot[2:], owner, destination, residual, pack(boxes), placement.exact, fact.groups)
+        told = boxes if placement.travels is None else placement.travels.get(part, nothing)
+        return LocalEntry(
+            slot[2:],
+            owner,
+            self._destination(fact),
+            residual,
+            pack(boxes),
+            placement.exact,
+            fact.groups,
+            None if told == boxes else pack(told),
+        )
 
     def _drop(self, part: str, slot: str) -> None:
         self.puts.get(part, {}).pop(slot, None)
         self.drops.setdefault(part, set()).add(slot)
+
+    # ── what travels ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _budget(self, slot: str) -> int | None:
+        budgets = self.type.pruning
+        return budgets.advertisements if slot.startswith("a/") else budgets.subscriptions
+
+    def _enter(self, slot: str, placement: Placement) -> None:
+        """A filter came: it travels as it was sent, until this batch is through."""
+        self._leave(slot)
+        self.entered.add(slot)
+        if self._budget(slot) is not None and placement.boxes and placement.predicates:
+            self.state.travelling[slot] = Travelling(placement.predicates)
+
+    def _leave(self, slot: str) -> None:
+        self.state.travelling.pop(slot, None)
+        self.entered.discard(slot)
+        self.state.changes += slot.startswith("s/") and self.type.pruning.advertisements is not None
+
+    def _prune(self) -> None:
+        """Bring what travels within its budgets, and send again what changed by that."""
+        self._rank_anew()
+        for kind, name in (("a/", "advertisements"), ("s/", "subscriptions")):
+            budget = self._budget(kind)
+            if budget is None:
+                continue
+            held = {slot: one for slot, one in self.state.travelling.items() if slot.startswith(kind)}
+            settling = Settling(held, budget, self)
+            for slot, before in settling.settle().items():
+                self._send_again(slot, before)
+            if settling.pruned:
+                self.figures[f"pruned:{name}"] = settling.pruned
+
+    def _send_again(self, slot: str, before: str | None) -> None:
+        fact, now = self.state.facts[slot], self.state.travelling[slot].text
+        filter_value = msgspec.json.decode(fact.filter or "null")
+        known = None
+        if slot not in self.entered:
+            known = self._place(slot, filter_value, fact.wide, travelling=before)
+        self._put(slot, fact, self._place(slot, filter_value, fact.wide, travelling=now), known)
+
+    def _rank_anew(self) -> None:
+        """Forget what is known of the harm to advertisements, once many subscriptions have changed."""
+        if self.state.changes <= REFRESH_SHARE * self.state.ranked:
+            return
+        for slot, one in self.state.travelling.items():
+            if slot.startswith("a/"):
+                one.harm = None
+        self.state.ranked, self.state.changes = sum(1 for _ in self._subscriptions()), 0
+
+    def _subscriptions(self) -> Iterator[str]:
+        return (slot for slot, fact in self.state.facts.items() if slot.startswith("s/") and fact.live and fact.parts)
+
+    def travelling(self, slot: str, text: str | None) -> Filter:
+        """The filter of a slot after the pruning that made this text; None: as it was sent."""
+        if text is not None:
+            return self._parsed(text)
+        return read_filter(msgspec.json.decode(self.state.facts[slot].filter or "null"), self.type)
+
+    def admits(self, slot: str, pruned: Filter) -> bool:
+        """Whether what a pruning makes stays with the kind of key that the filter has."""
+        if slot.startswith("a/") or self.state.facts[slot].wide:
+            return True
+        touched = self._touched(pruned)
+        return not is_wide(touched, self.type.cubes) or touched <= self._touched(self.travelling(slot, None))
+
+    def degradation(self, slot: str) -> Degradation:
+        """The measure of harm for filters of this kind."""
+        return self._harm_to_advertisements if slot.startswith("a/") else self._harm_to_subscriptions
+
+    @cached_property
+    def _harm_to_subscriptions(self) -> Degradation:
+        return by_selectivity(*self.context.observed(self.key.type))
+
+    @cached_property
+    def _harm_to_advertisements(self) -> Degradation:
+        slots = list(self._subscriptions())
+        some = slots[:: max(1, -(-len(slots) // RANKED_MAX))]
+        return by_rank(self.type, (self.travelling(slot, None) for slot in some), *self.context.observed(self.key.type))
+
+    def _touched(self, filter: Filter) -> int:
+        return len(self.grid.cubes_of(geometry(filter, self.type).boxes))
+
+    def _parsed(self, text: str) -> Filter:
+        return parse(text, self.type, limits=False)
 
     # ── effects ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -333,6 +480,7 @@ class Home:
 
     def finish(self) -> Result:
         """Emit the changes of this batch, one stream each, and pack the state."""
+        self._prune()
         outbox = Outbox(str(self.key), self.context.generation, self.dialect, self.state.sequences)
         messages: list[tuple[str, Change]] = []
         for part in self.snapshots:
@@ -364,8 +512,9 @@ class Home:
         entries = {}
         for slot, fact in self.state.facts.items():
             if part in fact.parts:
-                placement = self._place(slot, msgspec.json.decode(fact.filter or "null"), fact.wide)
-                entries[slot] = self._entry(slot, fact, placement.boxes[part], placement)
+                told = self.state.travelling[slot].text if slot in self.state.travelling else None
+                placement = self._place(slot, msgspec.json.decode(fact.filter or "null"), fact.wide, travelling=told)
+                entries[slot] = self._entry(slot, fact, part, placement)
         return entries
 
 

@@ -78,6 +78,13 @@ class LocalEntry(msgspec.Struct, array_like=True, frozen=True):
     """Whether the boxes decide for events whose values are points."""
     groups: bool = False
     """Whether its client may be served through group and broadcast topics."""
+    travels: Packed | None = None
+    """What neighbours are told of it, where it was pruned (`pruning.py`); None: the same."""
+
+    @property
+    def told(self) -> Packed:
+        """What neighbours are told of it: never less than what it asks for."""
+        return self.geometry if self.travels is None else self.travels
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
@@ -93,7 +100,14 @@ class Advertised(msgspec.Struct, array_like=True, frozen=True):
     id: str
     publisher: str
     filter: str
+    """As it was sent, for the check of conformance at the broker where it entered; empty everywhere else."""
     geometry: Packed
+    """Of the filter as it travels, perhaps pruned (`pruning.py`)."""
+
+    @property
+    def abroad(self) -> Advertised:
+        """The advertisement as neighbours are told it."""
+        return msgspec.structs.replace(self, filter="") if self.filter else self
 
 
 class Change(msgspec.Struct, tag="change", array_like=True, frozen=True, kw_only=True):
@@ -228,7 +242,8 @@ class Outbox:
 
 def _weight(item: LocalEntry | Entry | Advertised) -> int:
     text = item.residual if isinstance(item, LocalEntry) else item.filter if isinstance(item, Advertised) else None
-    return item.geometry.size + 4 * len(text or "") + 300
+    told = item.travels.size if isinstance(item, LocalEntry) and item.travels is not None else 0
+    return item.geometry.size + told + 4 * len(text or "") + 300
 
 
 def _chunks(

@@ -53,8 +53,7 @@ def rebuild(
     Guarantee: complete: every live subscription is in force in the result. Deterministic.
     Cost: that of handling each fact once at each broker it reaches, in bulk.
     """
-    everyone = Context(context.config, context.generation, context.batch, context.config.overlay.brokers)
-    everyone.__dict__["grids"] = context.grids
+    everyone = context.of_everyone()
     rebuilt = Rebuilt()
     states, messages = _restore_homes(facts, everyone, frozenset(context.hosts), rebuilt)
     _settle(states, messages, everyone, progress)

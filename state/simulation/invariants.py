@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from state.broker.context import Context
 from state.broker.cube import Cube
 from state.broker.home import Home
 from state.broker.index import CompiledPart
 from state.broker.keys import Key, home_keys, index_keys
 from state.broker.protocol import Advertised, LocalEntry, Packed, pack
-from state.simulation.world import SimulatedDeployment, World
+from state.simulation.world import World
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Inside:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.contexts = {d.name: self._context(d) for d in world.deployments}
+        self.contexts = {d.name: d.context(d.batch) for d in world.deployments}
         self.cubes: dict[Key, Cube] = {}
         self.homes: dict[Key, Home] = {}
         for deployment in world.deployments:
@@ -55,11 +54,6 @@ class Inside:
                 self.cubes[key] = Cube(key, deployment.states.get(str(key)), context)
             for key in home_keys(deployment.config, deployment.hosts):
                 self.homes[key] = Home(key, deployment.states.get(str(key)), context)
-
-    def _context(self, deployment: SimulatedDeployment) -> Context:
-        context = Context(deployment.config, deployment.generation, deployment.batch)
-        context.__dict__["grids"] = deployment.grids
-        return context
 
     def streams(self) -> Iterator[Stream]:
         """Every stream that was opened, with both its ends."""
@@ -96,7 +90,7 @@ class Inside:
             assert held == forwarded, f"not what was forwarded: {key} -> {neighbour}: {_differing(held, forwarded)}"
             said: dict[str, Advertised] = {}
             for interface, advertised in cube.state.advertised.items():
-                said |= advertised if interface != neighbour else {}
+                said |= {id: a.abroad for id, a in advertised.items()} if interface != neighbour else {}
             known = there.advertised.get(key.broker, {})
             assert known == said, f"not what was forwarded: {key} -> {neighbour}: {_differing(known, said)}"
 

@@ -35,10 +35,12 @@ from state.broker.keys import UNROUTABLE, Key, home_key, index_keys
 from state.broker.protocol import Republish, encode, seeds
 from state.broker.rebuild import rebuild
 from state.broker.routing import Tree, route
+from state.broker.samples import SAMPLE_MAX, abridged
 from state.config import Config, Overlay
 from state.errors import HilcastError
 from state.messages import Output, Record, split_key
 from state.space.decode import RankBatch, decode
+from state.space.event_type import Pruning
 from state.space.grid import Grid
 
 PRODUCERS = 2
@@ -186,7 +188,9 @@ class SimulatedDeployment:
             topics.control: log.end(topics.control),
         }
         meanwhile()
-        rebuilt = rebuild(facts, self._context(0))
+        self._life = Context(self.config, self.generation, 0, samples=self.world.samples(self.config))
+        self._life.__dict__["grids"] = self.grids
+        rebuilt = rebuild(facts, self.context(0))
         outputs = [
             Output(topics.control, key.encode(), encode(seed))
             for key, blob in rebuilt.states.items()
@@ -202,10 +206,9 @@ class SimulatedDeployment:
             self._put_in_force(Key.parse(text), load_part(blob))
         self.world.watch(self, None)
 
-    def _context(self, batch: int) -> Context:
-        context = Context(self.config, self.generation, batch)
-        context.__dict__["grids"] = self.grids
-        return context
+    def context(self, batch: int) -> Context:
+        """What the keys of this deployment know in a batch of the present generation."""
+        return self._life.at(self.generation, batch)
 
     def restart(self) -> None:
         """Stop and start again on the same checkpoint: only what is in memory is gone."""
@@ -236,7 +239,7 @@ class SimulatedDeployment:
         if crash:
             assert rng is not None
             keys = keys[: rng.randint(0, len(keys))]
-        context = self._context(self.batch)
+        context = self.context(self.batch)
         states: dict[str, bytes] = {}
         outputs: list[list[Output]] = [[] for _ in range(PRODUCERS)]
         for number, key in enumerate(keys):
@@ -418,6 +421,8 @@ class World:
         """Told of each part that comes into force, and with None of a new generation."""
         self._grids: dict[str, dict[str, Grid]] = {}
         self._trees: dict[Overlay, Tree] = {}
+        self._published: dict[str, deque[bytes]] = defaultdict(lambda: deque(maxlen=SAMPLE_MAX))
+        """By type: the last publications."""
         self.deployments: list[SimulatedDeployment] = []
         for i, hosts in enumerate(hosting or [config.overlay.brokers]):
             deployment = replace(config.deployment, name=f"d{i}", hosts=hosts)
@@ -433,6 +438,15 @@ class World:
         if fingerprint not in self._grids:
             self._grids[fingerprint] = Context(config, 0, 0).grids
         return self._grids[fingerprint]
+
+    def samples(self, config: Config) -> dict[str, list[dict[str, object]]]:
+        """What a generation that begins now knows of publications, for types that are pruned."""
+        pruned = {name: t for name, t in config.types.items() if t.pruning != Pruning()}
+        events = {name: [msgspec.json.decode(v) for v in self._published[name]] for name in pruned}
+        return {
+            name: [short for event in some if (short := abridged(event, pruned[name])) is not None]
+            for name, some in events.items()
+        }
 
     def tree(self, config: Config) -> Tree:
         """The overlay of a configuration as a tree, hung up once."""
@@ -497,6 +511,8 @@ class World:
     def publish_all(self, events: Sequence[Event], rng: random.Random | None = None) -> list[Outcome]:
         """Route events, a batch per deployment and type, until none is on its way."""
         outcomes = [Outcome() for _ in events]
+        for event in events:
+            self._published[event.type].append(event.value)
         waiting = [_Arrival(row, event.broker, None) for row, event in enumerate(events)]
         while waiting:
             batches: dict[tuple[str, str], list[_Arrival]] = defaultdict(list)

@@ -30,6 +30,14 @@ class Attribute:
     """How a publication may give this attribute as an interval; None: it may not."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """The most predicates that the filters of one home key may use as neighbours are told them; None: as they are."""
+
+    advertisements: int | None = None
+    subscriptions: int | None = None
+
+
 @dataclass(frozen=True)
 class EventType:
     """A content space; `dimension["price"]` is the column of an attribute in every box and rank vector."""
@@ -45,6 +53,8 @@ class EventType:
     """Attributes of the Hilbert grid, at most 6; empty: chosen by `state.space.grid`."""
     bits: int | None = None
     """Bits per dimension of the Hilbert grid; None: chosen by `state.space.grid`."""
+    pruning: Pruning = Pruning()
+    """Budgets of pruning ([BADV06] §5, §2.3)."""
 
     @property
     def d(self) -> int:

@@ -12,7 +12,7 @@ from tests.broker import musts
 MUTANTS = [
     # check, module, the code as it is, the code broken
     (musts.home_alone_decides_what_is_stale, "home", "version <= last:", "version < 0:"),
-    (musts.old_cubes_forget_a_replaced_filter, "home", "if part not in placement.boxes:", "if False:"),
+    (musts.old_cubes_forget_a_replaced_filter, "home", "if part not in parts:", "if False:"),
     (musts.a_replacement_keeps_its_kind_of_key, "home", "live.wide if live else None", "None"),
     (musts.what_is_older_is_ignored, "cube", "if here <= (generation, sequence):", "if False:"),
     (musts.a_gap_asks_for_a_snapshot, "cube", "(not opens and here != (generation, sequence + 1))", "False"),

@@ -1,0 +1,71 @@
+"""What is known of publications when a generation begins: a sample of each type, by which pruning judges selectivity.
+
+    last publications ──abridged──> generation.json, Boot ──> Context ──> Observations, one per type
+
+A sample is part of its generation and never changes within it: a batch that is replayed decides as it did. [BADV06]
+§2.3 counts matches while publications pass; here the workers that decide see none, and would all have seen different
+ones. A type of which nothing was published has a uniform sample instead.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from state.advertisements.observations import Observations
+from state.space.event_type import Attribute, EventType
+from state.space.ranks import present_span, rank, unrank
+
+SAMPLE_MAX = 500
+"""Publications of a type in its sample."""
+TEXT_MAX = 200
+"""Characters of a text that a sample keeps: it goes to every worker, whatever publishers send."""
+
+Sample = Sequence[Mapping[str, object]]
+
+
+def abridged(event: object, event_type: EventType) -> dict[str, object] | None:
+    """The attributes of a publication that its type knows, long texts cut; None if it is no JSON object.
+
+    >>> t = EventType("t", (Attribute("x", "int"), Attribute("name", "text")))
+    >>> abridged({"x": 3, "name": "a" * 300, "other": [1, 2]}, t) == {"x": 3, "name": "a" * 200}
+    True
+    """
+    if not isinstance(event, dict):
+        return None
+    known = {a.name: event[a.name] for a in event_type.attributes if a.name in event}
+    return {name: value[:TEXT_MAX] if isinstance(value, str) else value for name, value in known.items()}
+
+
+def observed(event_type: EventType, sample: Sample) -> Observations:
+    """A sample ready to be counted on; a uniform one where there is none."""
+    observations = Observations(event_type, SAMPLE_MAX)
+    for event in list(sample)[-SAMPLE_MAX:] or uniform(event_type):
+        observations.observe(event)
+    return observations
+
+
+def uniform(event_type: EventType) -> list[dict[str, object]]:
+    """Publications with every attribute drawn uniformly from its domain; the same in every process.
+
+    A number without `min` and `max` is drawn by rank from all that there are, text letter by letter.
+    """
+    rng = random.Random(f"uniform {event_type.name}")
+    return [{a.name: _drawn(a, rng) for a in event_type.attributes} for _ in range(SAMPLE_MAX)]
+
+
+def _drawn(attribute: Attribute, rng: random.Random) -> object:
+    if attribute.kind == "boolean":
+        return rng.random() < 0.5
+    if attribute.kind == "category":
+        return rng.choice(attribute.values)
+    if attribute.kind == "text":
+        return "".join(chr(rng.randint(32, 126)) for _ in range(rng.randint(1, 12)))
+    low, high = attribute.min, attribute.max
+    if attribute.kind == "float" and isinstance(low, int | float) and isinstance(high, int | float):
+        return rng.uniform(low, high)
+    first, last = present_span(attribute)
+    first = first if low is None else rank(attribute, low)
+    last = last if high is None else rank(attribute, high)
+    drawn = (unrank(attribute, rng.randint(first, last)) for _ in range(100))  # infinities have ranks, and no JSON
+    return next((value for value in drawn if value is not None), None)
