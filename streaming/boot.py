@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from state.broker.samples import Sample
 from state.config import Config
 
 
@@ -13,6 +15,8 @@ class Boot:
 
     config: Config
     generation: int
+    samples: Mapping[str, Sample] = field(default_factory=dict, repr=False)
+    """Publications by type as they were when the generation began."""
 
     @property
     def hosts(self) -> tuple[str, ...]:

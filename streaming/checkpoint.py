@@ -1,7 +1,8 @@
 """The checkpoint directory: one job at a time, and which generation its state belongs to.
 
 CHECKPOINT/lock               held by the driver; names its process and its JVM
-CHECKPOINT/generation.json    generation, fingerprint of the configuration, where the control query begins
+CHECKPOINT/generation.json    generation, fingerprint of the configuration, where the control query begins, and
+                              the sample of publications that pruning decides by
 CHECKPOINT/control-N/         Spark's own, one per generation
 CHECKPOINT/route-HASH/        Spark's own, one per set of input topics
 """
@@ -14,7 +15,7 @@ import json
 import os
 import shutil
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from state.errors import HilcastError
@@ -29,6 +30,8 @@ class Generation:
     number: int
     fingerprint: str
     starting_offsets: str
+    samples: dict[str, list[dict[str, object]]] = field(default_factory=dict)
+    """Publications by type as they were when it began: what pruning decides by, in every batch and every replay."""
 
 
 class Checkpoint:

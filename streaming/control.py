@@ -115,7 +115,7 @@ class _Worker:
 
     def __init__(self, boot: Boot) -> None:
         self.boot = boot
-        self.context = Context(boot.config, boot.generation, 0)
+        self.context = Context(boot.config, boot.generation, 0, samples=boot.samples)
         self.redis = RedisIndex(boot.config)
         self.topics = TopicKeeper(boot.config)
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 
 import redis
@@ -38,6 +39,7 @@ from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
 from streaming.progress import Committer, ProgressListener
 from streaming.registry import RegistryReader, generation_record
+from streaming.sampling import sample
 from streaming.settings import session
 from streaming.timers import Timers
 from streaming.topics import TopicKeeper
@@ -139,7 +141,10 @@ class Job:
             "control": pooled(
                 "control",
                 lambda: control.start(
-                    spark, boot, generation.starting_offsets, self.checkpoint.control(generation.number)
+                    spark,
+                    replace(boot, samples=generation.samples),
+                    generation.starting_offsets,
+                    self.checkpoint.control(generation.number),
                 ),
             ),
             "route": pooled(
@@ -193,10 +198,11 @@ class Job:
         self._produce(self.config.topics.registry, *generation_record(self.config.deployment.name, number, fingerprint))
         self._flush()
         starting = self.offsets.begin()
-        context = Context(self.config, number, 0)
+        samples = sample(self.config)
+        context = Context(self.config, number, 0, samples=samples)
         rebuilt = rebuild(((*key, fact) for key, fact in self.registry.facts.items()), context, _progress)
         self._install(rebuilt, number)
-        generation = Generation(number, fingerprint, json.dumps(starting))
+        generation = Generation(number, fingerprint, json.dumps(starting), samples)
         self.checkpoint.begin(generation)
         self._seeded_to = {self.config.topics.control: self.offsets.ends(self.config.topics.control)}
         return generation

@@ -10,10 +10,15 @@ ones. A type of which nothing was published has a uniform sample instead.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
 
 from state.advertisements.observations import Observations
-from state.space.event_type import Attribute, EventType
+from state.config import Config
+from state.messages import Record
+from state.space.event_type import Attribute, EventType, Pruning
 from state.space.ranks import present_span, rank, unrank
 
 SAMPLE_MAX = 500
@@ -22,10 +27,44 @@ TEXT_MAX = 200
 """Characters of a text that a sample keeps: it goes to every worker, whatever publishers send."""
 
 Sample = Sequence[Mapping[str, object]]
+_STRUCTURED = b"application/cloudevents"
+
+
+def samples_of(records: Iterable[Record], config: Config) -> dict[str, list[dict[str, object]]]:
+    """The last publications of each type that is pruned, of these records; what cannot be read is left out."""
+    types = pruned_types(config)
+    found: dict[str, deque[dict[str, object]]] = {name: deque(maxlen=SAMPLE_MAX) for name in types}
+    sources = {source.topic: source.type for source in config.sources}
+    for record in records:
+        name, event = _publication(record, sources)
+        short = abridged(event, types[name]) if name in types else None
+        if short is not None:
+            found[name].append(short)
+    return {name: list(some) for name, some in found.items()}
+
+
+def pruned_types(config: Config) -> dict[str, EventType]:
+    """The types that have a budget of pruning."""
+    return {name: event_type for name, event_type in config.types.items() if event_type.pruning != Pruning()}
+
+
+def _publication(record: Record, sources: Mapping[str, str]) -> tuple[str, object]:
+    """The type and the attributes of a record, in binary or structured mode, or of a source topic."""
+    headers = {name.lower(): value or b"" for name, value in record.headers}
+    try:
+        value = msgspec.json.decode(record.value or b"null")
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return "", None
+    if isinstance(value, dict) and headers.get("content-type", b"").lower().startswith(_STRUCTURED):
+        return str(value.get("type")), value.get("data")
+    given = headers.get("ce_type", b"").decode("utf-8", "replace")
+    return given or sources.get(record.topic, ""), value
 
 
 def abridged(event: object, event_type: EventType) -> dict[str, object] | None:
-    """The attributes of a publication that its type knows, long texts cut; None if it is no JSON object.
+    """What a publication says of the attributes of its type, long texts cut; None if it is no JSON object.
+
+    Intervals count as absent here, as anything does that is no single value.
 
     >>> t = EventType("t", (Attribute("x", "int"), Attribute("name", "text")))
     >>> abridged({"x": 3, "name": "a" * 300, "other": [1, 2]}, t) == {"x": 3, "name": "a" * 200}
@@ -33,8 +72,12 @@ def abridged(event: object, event_type: EventType) -> dict[str, object] | None:
     """
     if not isinstance(event, dict):
         return None
-    known = {a.name: event[a.name] for a in event_type.attributes if a.name in event}
-    return {name: value[:TEXT_MAX] if isinstance(value, str) else value for name, value in known.items()}
+    known = {a.name: event.get(a.name) for a in event_type.attributes}
+    return {
+        name: value[:TEXT_MAX] if isinstance(value, str) else value
+        for name, value in known.items()
+        if isinstance(value, str | int | float)
+    }
 
 
 def observed(event_type: EventType, sample: Sample) -> Observations:

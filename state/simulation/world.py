@@ -35,12 +35,11 @@ from state.broker.keys import UNROUTABLE, Key, home_key, index_keys
 from state.broker.protocol import Republish, encode, seeds
 from state.broker.rebuild import rebuild
 from state.broker.routing import Tree, route
-from state.broker.samples import SAMPLE_MAX, abridged
+from state.broker.samples import SAMPLE_MAX, samples_of
 from state.config import Config, Overlay
 from state.errors import HilcastError
 from state.messages import Output, Record, split_key
 from state.space.decode import RankBatch, decode
-from state.space.event_type import Pruning
 from state.space.grid import Grid
 
 PRODUCERS = 2
@@ -421,8 +420,7 @@ class World:
         """Told of each part that comes into force, and with None of a new generation."""
         self._grids: dict[str, dict[str, Grid]] = {}
         self._trees: dict[Overlay, Tree] = {}
-        self._published: dict[str, deque[bytes]] = defaultdict(lambda: deque(maxlen=SAMPLE_MAX))
-        """By type: the last publications."""
+        self._published: deque[Record] = deque(maxlen=2 * SAMPLE_MAX)
         self.deployments: list[SimulatedDeployment] = []
         for i, hosts in enumerate(hosting or [config.overlay.brokers]):
             deployment = replace(config.deployment, name=f"d{i}", hosts=hosts)
@@ -441,12 +439,7 @@ class World:
 
     def samples(self, config: Config) -> dict[str, list[dict[str, object]]]:
         """What a generation that begins now knows of publications, for types that are pruned."""
-        pruned = {name: t for name, t in config.types.items() if t.pruning != Pruning()}
-        events = {name: [msgspec.json.decode(v) for v in self._published[name]] for name in pruned}
-        return {
-            name: [short for event in some if (short := abridged(event, pruned[name])) is not None]
-            for name, some in events.items()
-        }
+        return samples_of(self._published, config)
 
     def tree(self, config: Config) -> Tree:
         """The overlay of a configuration as a tree, hung up once."""
@@ -512,7 +505,8 @@ class World:
         """Route events, a batch per deployment and type, until none is on its way."""
         outcomes = [Outcome() for _ in events]
         for event in events:
-            self._published[event.type].append(event.value)
+            headers = (("ce_type", event.type.encode()),)
+            self._published.append(Record(self.config.topics.publications, 0, 0, 0, None, event.value, headers))
         waiting = [_Arrival(row, event.broker, None) for row, event in enumerate(events)]
         while waiting:
             batches: dict[tuple[str, str], list[_Arrival]] = defaultdict(list)
