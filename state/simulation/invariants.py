@@ -1,5 +1,6 @@
 """What must be true of a world at rest, seen from inside: both ends of every stream agree, and the index is the state.
 
+home                           what travels is within its budget, or can be pruned no further
 home ──stream──> part          the part holds what home's facts say, clipped to it
 part ──stream──> neighbour     the neighbour holds what the reduction says is forwarded
 state ──> index                the index in force is the state, compiled
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from state.advertisements.queue import size
 from state.broker.cube import Cube
 from state.broker.home import Home
 from state.broker.index import CompiledPart
@@ -30,14 +32,21 @@ class Stream:
 
 def check(world: World) -> int:
     """Assert everything about a world at rest; return how many parts were looked at."""
+    return len(examined(world).cubes)
+
+
+def examined(world: World) -> Inside:
+    """The inside of a world at rest, with everything about it asserted."""
     inside = Inside(world)
     late = [stream for stream in inside.streams() if stream.sent != stream.received]
     assert not late, f"streams whose ends disagree: {late[:3]}"
+    for home in inside.homes.values():
+        inside.check_travelling(home)
     for key, cube in inside.cubes.items():
         inside.check_local(key, cube)
         inside.check_links(key, cube)
         inside.check_index(key, cube)
-    return len(inside.cubes)
+    return inside
 
 
 class Inside:
@@ -65,6 +74,22 @@ class Inside:
                 if sequence:
                     received = self.cubes[Key.parse(target)].state.incoming.get(str(key), (generation, 0))
                     yield Stream(str(key), target, (generation, sequence), received)
+
+    def check_travelling(self, home: Home) -> None:
+        """What neighbours are told is of live filters, counted right, and within the budgets of the type."""
+        facts = home.state.facts
+        for kind, budget in (("a/", home.type.pruning.advertisements), ("s/", home.type.pruning.subscriptions)):
+            held = {slot: one for slot, one in home.state.travelling.items() if slot.startswith(kind)}
+            assert not held or budget is not None, f"pruned without a budget: {home.key}"
+            assert all(facts[slot].live for slot in held), f"something that is gone travels: {home.key}"
+            counted = {slot: size(home.travelling(slot, one.text)) for slot, one in held.items()}
+            assert counted == {slot: one.predicates for slot, one in held.items()}, f"counted wrong: {home.key}"
+            met = budget is None or sum(counted.values()) <= budget
+            assert met or all(one.spent for one in held.values()), f"above the budget of {budget}: {home.key}"
+
+    def pruned(self) -> int:
+        """How many filters travel pruned."""
+        return sum(bool(one.steps) for home in self.homes.values() for one in home.state.travelling.values())
 
     def check_local(self, key: Key, cube: Cube) -> None:
         """The part holds exactly what the facts of its homes say."""

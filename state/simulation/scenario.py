@@ -223,6 +223,8 @@ INDEXES: dict[str, tuple[tuple[str, ...], ...]] = {
     "blurred": (("x", "y"), ("x", "side")),
     "stock.quote": ((), ("price", "volume"), ("symbol", "side")),
 }
+BUDGETS = (None, None, 1, 2, 4, 8)
+"""Of pruning: predicates that the filters of a home key may use; a key has a few ids here."""
 PARTS_MAX = 600
 """Parts of all brokers and types together: beyond that a run would take minutes."""
 
@@ -248,16 +250,17 @@ class Size:
 
 def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noqa: B008 frozen
     """The scenario of a seed."""
-    rng = random.Random(f"scenario {seed}")
+    rng, pruning = random.Random(f"scenario {seed}"), random.Random(f"pruning {seed}")
     brokers = tuple(f"b{i}" for i in range(1, size.brokers + 1))
     overlay = _draw_overlay(rng, brokers)
     kinds = rng.sample(sorted(ATTRIBUTES), rng.choice((1, 2, 2, 3)) if size.brokers <= 20 else 1)
     settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
-    first = [_draw_type(rng, kind, size.brokers * len(kinds)) for kind in kinds]
+    first = [_draw_type(rng, kind, size.brokers * len(kinds), pruning) for kind in kinds]
     hosting = _draw_hosting(rng, brokers)
     variants = [_text(overlay, settings, first)]
     for _ in range(rng.choice((0, 0, 1, 2))):
-        changed = [t if rng.random() < 0.4 else _draw_type(rng, t.kind, size.brokers * len(kinds)) for t in first]
+        parts = size.brokers * len(kinds)
+        changed = [t if rng.random() < 0.4 else _draw_type(rng, t.kind, parts, pruning) for t in first]
         if rng.random() < 0.3:
             settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
         if rng.random() < 0.5 and len(hosting) == 1:
@@ -297,9 +300,11 @@ class _Type:
     cubes: int
     index: tuple[str, ...]
     bits: int | None
+    pruning: tuple[int | None, int | None]
+    """Budgets for advertisements and subscriptions."""
 
 
-def _draw_type(rng: random.Random, kind: str, brokers: int) -> _Type:
+def _draw_type(rng: random.Random, kind: str, brokers: int, pruning: random.Random) -> _Type:
     index = rng.choice(INDEXES[kind])
     cubes = rng.choice((1, 2, 4, 8, 16, 32, 64))
     while cubes > 1 and cubes * brokers > PARTS_MAX:
@@ -309,7 +314,9 @@ def _draw_type(rng: random.Random, kind: str, brokers: int) -> _Type:
     reduction = rng.choice(
         ("none", "covering", "covering", "mics", "mics", "negative-space", "hybrid", "probabilistic")
     )
-    return _Type(kind, reduction, rng.choice(REDUCTIONS[reduction]), rng.random() < 0.3, cubes, index, bits)
+    parameters, advertisements = rng.choice(REDUCTIONS[reduction]), rng.random() < 0.3
+    budgets = (pruning.choice(BUDGETS) if advertisements else None, pruning.choice(BUDGETS))
+    return _Type(kind, reduction, parameters, advertisements, cubes, index, bits, budgets)
 
 
 def _text(overlay: Overlay, settings: str, types: list[_Type]) -> str:
@@ -320,6 +327,8 @@ def _text(overlay: Overlay, settings: str, types: list[_Type]) -> str:
         lines += [f"advertisements = {str(t.advertisements).lower()}"]
         lines += [f"index = {_listed(t.index)}"] if t.index else []
         lines += [] if t.bits is None else [f"bits = {t.bits}"]
+        named = zip(("advertisements", "subscriptions"), t.pruning, strict=True)
+        lines += [f'[types."{t.kind}".pruning]', *(f"{name} = {n}" for name, n in named if n is not None)]
         lines += [f'[types."{t.kind}".parameters]', t.parameters, f'[types."{t.kind}".attributes]']
         lines += ATTRIBUTES[t.kind]
     return "\n".join(lines)
