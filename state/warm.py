@@ -10,6 +10,7 @@ import numpy as np
 from state.broker.index import CompiledPart, Junction
 from state.broker.protocol import LocalEntry, pack
 from state.config import Config
+from state.digests import warm as warm_digests
 from state.filters.geometry import geometry
 from state.filters.grammar import parse
 from state.reductions import create, forwards_ranges, range_cap, restore
@@ -26,6 +27,7 @@ def warm(config: Config) -> None:
     """Put one subscription and one event of each type through everything that is compiled."""
     warm_grid()
     warm_decode()
+    warm_digests()
     if any(event_type.reduction == "negative-space" for event_type in config.types.values()):
         warm_negative_space()
     for event_type in config.types.values():

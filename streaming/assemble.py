@@ -1,130 +1,233 @@
-"""Building the rows that go out: gathers over Arrow columns, a Python step only where text must be made.
+"""Building the rows that go out: compiled copies between Arrow columns, no Python object for a row.
 
 An output row is (which input row, which topic, which extra headers). Keys and values are taken from the input columns;
-the header list of a row is its input's kept headers followed by its extra ones, gathered from one pool of headers:
+the headers of a row are those that its input keeps, followed by extra ones made here:
 
-    pool:  [ input headers ........ | gained by sources ... | extra headers made here ........ ]
-    row:     kept positions of its input + positions of what it gained + positions of its own extras
+    input headers   name, value | name, value | ...         kept runs are copied whole where nothing was dropped
+    pool of extras  name code, value | ...                  a row names k positions in it
+
+Rows leave in batches of some megabytes: a column of Arrow holds at most 2 GB, and one event may go to many.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from state.columns import column, copy
+from state.config import Config
+from state.kernels import njit
 from state.messages import Output
-from streaming.envelope import HEADER, Envelopes
+from streaming.envelope import HEADER, Envelopes, read
 
 SCHEMA = pa.schema(
     [("topic", pa.string()), ("key", pa.binary()), ("value", pa.binary()), ("headers", pa.list_(HEADER))]
 )
+INPUT = pa.schema([SCHEMA.field("topic"), ("partition", pa.int32()), ("offset", pa.int64()), *list(SCHEMA)[1:]])
+BATCH_BYTES = 64 << 20
+"""About how much one outgoing batch holds."""
 Ints = NDArray[np.int64]
+Offsets = NDArray[np.int32]
+Bytes = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
 
 
 @dataclass
 class Outgoing:
     """Rows to write, collected by kind and built at the end."""
 
-    rows: list[Ints] = field(default_factory=list)
-    topics: list[Ints] = field(default_factory=list)
-    """Codes into `names`."""
-    extras: list[Ints] = field(default_factory=list)
-    """(rows, k) positions of each row's extra headers in `extra_names` and `extra_values`."""
+    kinds: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
+    """Input rows, codes of topics, and (rows, k) positions of each row's extra headers in the pool."""
     names: list[str] = field(default_factory=list)
-    extra_names: list[pa.Array] = field(default_factory=list)
+    """Topics by code."""
+    extra_names: list[str] = field(default_factory=list)
     extra_values: list[pa.Array] = field(default_factory=list)
+    """The pool: one name and many values each."""
     pooled: int = 0
 
     def code(self, topic: str) -> int:
         self.names.append(topic)
         return len(self.names) - 1
 
-    def pool(self, name: str, values: list[bytes]) -> int:
+    def pool(self, name: str, values: pa.Array | list[bytes]) -> int:
         """Add extra headers of one name to the pool; return the position of the first."""
         first = self.pooled
-        self.extra_names.append(pa.repeat(pa.scalar(name, pa.string()), len(values)))
-        self.extra_values.append(pa.array(values, pa.binary()))
+        self.extra_names.append(name)
+        self.extra_values.append(pa.array(values, pa.binary()) if isinstance(values, list) else values)
         self.pooled += len(values)
         return first
 
     def add(self, rows: Ints, topics: Ints, extras: Ints | None = None) -> None:
-        self.rows.append(rows)
-        self.topics.append(topics)
-        self.extras.append(np.empty((len(rows), 0), np.int64) if extras is None else extras)
+        none = np.empty((len(rows), 0), np.int64)
+        self.kinds.append((rows, topics, none if extras is None else extras))
 
 
-def build(outgoing: Outgoing, envelopes: Envelopes) -> pa.RecordBatch | None:
-    """Gather the rows, sorted by topic so that the producer fills one batch after the other, then in input order."""
-    if not outgoing.rows:
-        return None
-    rows, topics = np.concatenate(outgoing.rows), np.concatenate(outgoing.topics)
-    names = np.array(outgoing.names, dtype=object)
-    rank = np.unique(names.astype(str), return_inverse=True)[1]
-    order = np.lexsort((rows, rank[topics]))
-    rows, topics = rows[order], topics[order]
-    table = envelopes.table
-    gather = pa.array(rows)
-    columns = [
-        pa.array(names, pa.string()).take(pa.array(topics)),
-        table.column("key").take(gather),
-        table.column("value").take(gather),
-        _headers(outgoing, envelopes, rows, order),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+def build(outgoing: Outgoing, envelopes: Envelopes) -> Iterator[pa.RecordBatch]:
+    """Build the rows, by the number of their extra headers, then by topic: so the producer fills batch after batch.
 
-
-def _headers(outgoing: Outgoing, envelopes: Envelopes, rows: Ints, order: Ints) -> pa.Array:
-    """The header lists of the output rows, gathered from the pool of input headers and extras."""
-    added_start, added_counts, pool_names, pool_values, extra_base = _pool(outgoing, envelopes)
-    kept_start = np.concatenate([[0], np.cumsum(envelopes.kept_counts)[:-1]]).astype(np.int64)
-    extra_counts = np.concatenate([np.full(len(e), e.shape[1], np.int64) for e in outgoing.extras])
-    extra_start = np.cumsum(extra_counts) - extra_counts
-    extras = extra_base + np.concatenate([e.reshape(-1) for e in outgoing.extras])
-    pieces = [
-        (kept_start[rows], envelopes.kept_counts[rows], envelopes.kept),
-        (added_start[rows], added_counts[rows], None),
-        (extra_start[order], extra_counts[order], extras),
-    ]
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(sum(counts for _, counts, _ in pieces), out=offsets[1:])
-    positions = np.empty(int(offsets[-1]), np.int64)
-    at = offsets[:-1].copy()
-    for start, counts, through in pieces:
-        if counts.any():
-            source = _spread(start, counts)
-            positions[_spread(at, counts)] = source if through is None else through[source]
-            at += counts
-    gather = pa.array(positions)
-    flat = pa.StructArray.from_arrays([pool_names.take(gather), pool_values.take(gather)], fields=list(HEADER))
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat)
-
-
-def _pool(outgoing: Outgoing, envelopes: Envelopes) -> tuple[Ints, Ints, pa.Array, pa.Array, int]:
-    """All headers there are: of the input, gained by sources, and made here; where the last ones begin."""
-    n = len(envelopes)
-    starts, counts = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    names: list[str] = []
-    values: list[bytes] = []
-    for row in sorted(envelopes.added):
-        starts[row], counts[row] = len(envelopes.names) + len(names), len(envelopes.added[row])
-        names += [name for name, _ in envelopes.added[row]]
-        values += [value for _, value in envelopes.added[row]]
-    pool_names = pa.concat_arrays([envelopes.names, pa.array(names, pa.string()), *outgoing.extra_names])
-    pool_values = pa.concat_arrays([envelopes.contents, pa.array(values, pa.binary()), *outgoing.extra_values])
-    return starts, counts, pool_names, pool_values, len(envelopes.names) + len(names)
-
-
-def _spread(starts: Ints, counts: Ints) -> Ints:
-    """For each i the numbers starts[i], starts[i]+1, ... counts[i] of them, one after the other.
-
-    >>> _spread(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
+    Guarantee: rows to one topic with equally many extra headers leave in input order.
     """
-    ends = np.cumsum(counts)
-    return np.arange(int(counts.sum())) + np.repeat(starts - ends + counts, counts)
+    names = np.array(outgoing.names, dtype=object)
+    rank = np.unique(names.astype(str), return_inverse=True)[1] if len(names) else np.empty(0, np.int64)
+    table = envelopes.table
+    topics_of = pa.array(names, pa.string())
+    input_bytes = np.diff(column(table.column("key"))[1]) + np.diff(column(table.column("value"))[1])
+    headers = _Headers(outgoing, envelopes)
+    for width in sorted({extras.shape[1] for _, _, extras in outgoing.kinds}):
+        alike = [kind for kind in outgoing.kinds if kind[2].shape[1] == width]
+        rows, topics, extras = (np.concatenate(columns) for columns in zip(*alike, strict=True))
+        order = np.lexsort((rows, rank[topics]))
+        rows, topics, extras = rows[order], topics[order], np.ascontiguousarray(extras[order])
+        for a, b in _chunks(input_bytes[rows] + headers.sizes(rows, extras)):
+            gather = pa.array(rows[a:b])
+            columns = [
+                topics_of.take(pa.array(topics[a:b])),
+                table.column("key").take(gather),
+                table.column("value").take(gather),
+                headers.build(rows[a:b], extras[a:b]),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _chunks(sizes: Ints) -> Iterator[tuple[int, int]]:
+    """Cut rows of these sizes into runs of about BATCH_BYTES, at least one row each."""
+    total = np.cumsum(sizes)
+    first = 0
+    while first < len(sizes):
+        before = int(total[first - 1]) if first else 0
+        end = max(first + 1, int(np.searchsorted(total, before + BATCH_BYTES, side="right")))
+        yield first, end
+        first = end
+
+
+class _Headers:
+    """The headers that rows can have: what input rows keep, and the pool of extras."""
+
+    def __init__(self, outgoing: Outgoing, envelopes: Envelopes) -> None:
+        self.kept = envelopes.kept
+        self.kept_end = np.cumsum(envelopes.kept_counts)
+        self.kept_counts = envelopes.kept_counts
+        self.names, self.name_at = column(envelopes.names)
+        self.values, self.value_at = column(envelopes.contents)
+        self.null = np.asarray(envelopes.contents.is_null().to_numpy(zero_copy_only=False))
+        extra_names = [name.encode() for name in outgoing.extra_names]
+        self.extra_names, self.extra_name_at = column(pa.array(extra_names, pa.binary()))
+        lengths = [len(values) for values in outgoing.extra_values]
+        self.extra_code = np.repeat(np.arange(len(lengths)), lengths)
+        pool = pa.concat_arrays(outgoing.extra_values) if lengths else pa.array([], pa.binary())
+        self.extra_values, self.extra_value_at = column(pool)
+
+    def sizes(self, rows: Ints, extras: Ints) -> Ints:
+        """About how many bytes the headers of these output rows take."""
+        bytes_of = np.zeros(len(self.kept) + 1, np.int64)
+        np.cumsum((np.diff(self.name_at) + np.diff(self.value_at))[self.kept], out=bytes_of[1:])
+        ends = self.kept_end[rows]
+        mine = np.diff(self.extra_value_at)[extras].sum(axis=1) + 32 * extras.shape[1]
+        return np.asarray(bytes_of[ends] - bytes_of[ends - self.kept_counts[rows]] + mine)
+
+    def build(self, rows: Ints, extras: Ints) -> pa.Array:
+        """The header lists of these output rows."""
+        first = self.kept_end[rows] - self.kept_counts[rows]
+        counts = self.kept_counts[rows]
+        offsets = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum(counts + extras.shape[1], out=offsets[1:])
+        kept = (self.kept, first, counts, self.name_at, self.value_at)
+        pool = (extras, self.extra_code, self.extra_name_at, self.extra_value_at)
+        slots = int(offsets[-1])
+        name_at, value_at = np.empty(slots + 1, np.int32), np.empty(slots + 1, np.int32)
+        _lay(*kept, *pool, name_at, value_at)
+        names, values = np.empty(name_at[-1], np.uint8), np.empty(value_at[-1], np.uint8)
+        null = np.zeros(slots, bool)
+        of_input = (self.names, self.values, self.null)
+        _fill(*kept, *of_input, *pool, self.extra_names, self.extra_values, name_at, value_at, names, values, null)
+        flat = pa.StructArray.from_arrays(
+            [_strings(pa.string(), name_at, names, None), _strings(pa.binary(), value_at, values, null)],
+            fields=list(HEADER),
+        )
+        return pa.ListArray.from_arrays(pa.array(offsets), flat)
+
+
+def _strings(kind: pa.DataType, offsets: Offsets, data: Bytes, null: Bools | None) -> pa.Array:
+    valid = None
+    if null is not None and null.any():
+        valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def fixed(rows: Bytes) -> pa.Array:
+    """A matrix of bytes as an Arrow column of binary values, one for each row."""
+    n, width = rows.shape
+    offsets = np.arange(n + 1, dtype=np.int32) * np.int32(width)
+    return _strings(pa.binary(), offsets, np.ascontiguousarray(rows).reshape(-1), None)
+
+
+def warm(config: Config) -> None:
+    """Compile what copies headers, or load it from the cache, before the first batch needs it."""
+    header = [{"key": "a", "value": b"1"}]
+    row = {"topic": "t", "partition": 0, "offset": 0, "key": b"", "value": b"{}", "headers": header}
+    outgoing, first = Outgoing(), np.zeros(1, np.int64)
+    outgoing.code("t")
+    outgoing.add(first, first, np.full((1, 1), outgoing.pool("b", [b"2"])))
+    for _ in build(outgoing, read(pa.RecordBatch.from_pylist([row], INPUT), config)):
+        pass
+
+
+@njit
+def _lay(
+    kept: Ints, first: Ints, counts: Ints, name_at: Ints, value_at: Ints,
+    extras: Ints, extra_code: Ints, extra_name_at: Ints, extra_value_at: Ints,
+    to_name: Offsets, to_value: Offsets,
+) -> None:  # fmt: skip
+    """Where the name and the value of every header of every row begin."""
+    slot, name, value = 0, np.int64(0), np.int64(0)
+    for row in range(len(first)):
+        for j in range(first[row], first[row] + counts[row]):
+            to_name[slot], to_value[slot] = name, value
+            slot += 1
+            at = kept[j]
+            name += name_at[at + 1] - name_at[at]
+            value += value_at[at + 1] - value_at[at]
+        for j in range(extras.shape[1]):
+            to_name[slot], to_value[slot] = name, value
+            slot += 1
+            at = extras[row, j]
+            code = extra_code[at]
+            name += extra_name_at[code + 1] - extra_name_at[code]
+            value += extra_value_at[at + 1] - extra_value_at[at]
+    to_name[slot], to_value[slot] = name, value
+
+
+@njit
+def _fill(
+    kept: Ints, first: Ints, counts: Ints, name_at: Ints, value_at: Ints, names: Bytes, values: Bytes, null: Bools,
+    extras: Ints, extra_code: Ints, extra_name_at: Ints, extra_value_at: Ints, extra_names: Bytes, extra_values: Bytes,
+    to_name: Offsets, to_value: Offsets, out_names: Bytes, out_values: Bytes, out_null: Bools,
+) -> None:  # fmt: skip
+    """Copy what `_lay` has laid out; headers that follow each other in the input in one go."""
+    slot = 0
+    for row in range(len(first)):
+        j, end = first[row], first[row] + counts[row]
+        while j < end:
+            run = j + 1
+            while run < end and kept[run] == kept[run - 1] + 1:
+                run += 1
+            a, b = kept[j], kept[run - 1] + 1
+            copy(names, name_at[a], name_at[b], out_names, to_name[slot])
+            copy(values, value_at[a], value_at[b], out_values, to_value[slot])
+            for i in range(a, b):
+                out_null[slot + i - a] = null[i]
+            slot += b - a
+            j = run
+        for j in range(extras.shape[1]):
+            at = extras[row, j]
+            code = extra_code[at]
+            copy(extra_names, extra_name_at[code], extra_name_at[code + 1], out_names, to_name[slot])
+            copy(extra_values, extra_value_at[at], extra_value_at[at + 1], out_values, to_value[slot])
+            slot += 1
 
 
 def plain(outputs: list[Output]) -> pa.RecordBatch | None:

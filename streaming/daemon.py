@@ -10,6 +10,7 @@ import streaming.control
 import streaming.route  # noqa: F401 imported here so that every worker has it
 from state.config import load
 from state.warm import warm
+from streaming.assemble import warm as warm_assemble
 
 CONFIG_VARIABLE = "HILCAST_WARM"
 
@@ -17,5 +18,7 @@ CONFIG_VARIABLE = "HILCAST_WARM"
 if __name__ == "__main__":
     path = os.environ.get(CONFIG_VARIABLE)
     if path and os.path.exists(path):  # an executor on another machine has no such file, and warms as it works
-        warm(load(path))
+        config = load(path)
+        warm(config)
+        warm_assemble(config)
     manager()

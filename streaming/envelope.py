@@ -75,21 +75,34 @@ class Envelopes:
     missing: dict[str, Bools]
     bad: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Code and reason by row, for what cannot be used."""
-    added: dict[int, list[tuple[str, bytes]]] = field(default_factory=dict)
-    """Headers that events of `[[sources]]` gain."""
     identities: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     """Source and id by row, where they are not in the headers."""
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
-    def identity(self, rows: Ints) -> list[tuple[bytes, bytes]]:
+    def identity(self, rows: Ints) -> tuple[pa.Array, pa.Array]:
         """Source and id of these rows."""
         gather = pa.array(rows)
-        pairs = list(zip(self.source.take(gather).to_pylist(), self.id.take(gather).to_pylist(), strict=True))
-        if self.identities:
-            pairs = [self.identities.get(row, pair) for row, pair in zip(rows.tolist(), pairs, strict=True)]
-        return pairs
+        sources, ids = self.source.take(gather), self.id.take(gather)
+        if not self.identities:
+            return sources, ids
+        given = zip(rows.tolist(), sources.to_pylist(), ids.to_pylist(), strict=True)
+        pairs = [self.identities.get(row, (source, id)) for row, source, id in given]
+        return pa.array([source for source, _ in pairs], pa.binary()), pa.array([id for _, id in pairs], pa.binary())
+
+    def gain(self, gained: dict[int, list[tuple[str, bytes]]]) -> None:
+        """Add headers to some rows, after those that they have."""
+        rows = np.repeat(np.array(list(gained), np.int64), [len(headers) for headers in gained.values()])
+        flat = [header for headers in gained.values() for header in headers]
+        if not flat:
+            return
+        owners = np.concatenate([np.repeat(np.arange(len(self)), self.kept_counts), rows])
+        kept = np.concatenate([self.kept, len(self.names) + np.arange(len(flat))])
+        self.kept = kept[np.argsort(owners, kind="stable")]
+        self.kept_counts = self.kept_counts + np.bincount(rows, minlength=len(self))
+        self.names = pa.concat_arrays([self.names, pa.array([name for name, _ in flat], pa.string())])
+        self.contents = pa.concat_arrays([self.contents, pa.array([value for _, value in flat], pa.binary())])
 
 
 def read(table: pa.RecordBatch, config: Config) -> Envelopes:
@@ -158,9 +171,10 @@ def _adapt_sources(envelopes: Envelopes, config: Config, topics: Column) -> None
         gather = pa.array(rows)
         partitions = envelopes.table.column("partition").take(gather).to_pylist()
         offsets = envelopes.table.column("offset").take(gather).to_pylist()
-        identities = envelopes.identity(rows)
-        for row, partition, offset, (source_given, id_given) in zip(
-            rows.tolist(), partitions, offsets, identities, strict=True
+        identities = (given.to_pylist() for given in envelopes.identity(rows))
+        gained = {}
+        for row, partition, offset, source_given, id_given in zip(
+            rows.tolist(), partitions, offsets, *identities, strict=True
         ):
             defaults = {
                 "ce_specversion": b"1.0",
@@ -169,8 +183,9 @@ def _adapt_sources(envelopes: Envelopes, config: Config, topics: Column) -> None
                 "ce_type": source.type.encode(),
                 "ce_broker": source.broker.encode(),
             }
-            envelopes.added[row] = [(name, value) for name, value in defaults.items() if missing[name][row]]
+            gained[row] = [(name, value) for name, value in defaults.items() if missing[name][row]]
             envelopes.identities[row] = (source_given or defaults["ce_source"], id_given or defaults["ce_id"])
+        envelopes.gain(gained)
         for name in REQUIRED:
             envelopes.missing[name][rows] = False
 

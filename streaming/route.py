@@ -24,9 +24,10 @@ from state.broker.index import Junction
 from state.broker.routing import Routed, route
 from state.broker.sharing import BROADCAST
 from state.config import Config
-from state.messages import Output, dead_letter_headers, delivery_id, event_digest, joined_ids, write_members
+from state.digests import delivery_ids, event_digests, hexadecimal
+from state.messages import Output, dead_letter_headers, joined_ids, write_members
 from state.space.decode import RankBatch, decode_arrow
-from streaming.assemble import Outgoing, build, plain
+from streaming.assemble import Outgoing, build, fixed, plain
 from streaming.boot import Boot
 from streaming.envelope import Column, Envelopes, read
 from streaming.index_cache import IndexCache, Snapshot, cache
@@ -111,9 +112,10 @@ class Slice:
         for row in sorted(self.envelopes.bad):
             self._letter(row, *self.envelopes.bad[row])
         logged = self._log()
-        for out in (build(self.outgoing, self.envelopes), plain(self.letters + logged)):
-            if out is not None:
-                yield out
+        yield from build(self.outgoing, self.envelopes)
+        rest = plain(self.letters + logged)
+        if rest is not None:
+            yield rest
         self._count()
 
     # ── whose event is it ───────────────────────────────────────────────────────────────────────────────────────
@@ -184,7 +186,8 @@ class Slice:
         for (broker, origin), members in self._entered(rows, batch.valid).items():
             if origin is not None:
                 continue  # it was checked where it entered
-            publishers = [source.decode("utf-8", "replace") for source, _ in self.envelopes.identity(rows[members])]
+            sources, _ = self.envelopes.identity(rows[members])
+            publishers = [source.decode("utf-8", "replace") for source in sources.to_pylist()]
             ok[members] = junctions[broker].conforming(batch, members, publishers)
             for i in np.flatnonzero(~ok[members]).tolist():
                 reason = f"no advertisement of {publishers[i]!r} at {broker} holds for this event"
@@ -250,7 +253,7 @@ class Slice:
         out = self.outgoing
         rows = np.array([row for row, _, _ in written], np.int64)
         distinct, inverse = np.unique(rows, return_inverse=True)
-        digests = [event_digest(source, id).hex().encode() for source, id in self.envelopes.identity(distinct)]
+        digests = fixed(hexadecimal(event_digests(*self.envelopes.identity(distinct))))
         extras = [
             out.pool("hilcast_members", [header for _, _, header in written]) + np.arange(len(written)),
             out.pool("hilcast_event", digests) + inverse,
@@ -271,43 +274,31 @@ class Slice:
             codes = junction.target_codes(table)
             events.append(found)
             targets.append(codes[owners])
-            ids.append(junction.id_array[owners])
+            ids.append(junction.id_column.take(pa.array(owners)))
         if not events:
             return
         event, target = np.concatenate(events), np.concatenate(targets)
         pair = event * len(table) + target
         order = np.argsort(pair, kind="stable")
-        names = np.concatenate(ids)[order]
-        unique, first = np.unique(pair[order], return_index=True)
-        self._write(rows[unique // len(table)], unique % len(table), names, first, list(table))
+        pair = pair[order]
+        first = np.flatnonzero(np.diff(pair, prepend=-1))
+        matched = _matched(pa.concat_arrays(ids), order, first)
+        unique = pair[first]
+        self._write(rows[unique // len(table)], unique % len(table), matched, list(table))
 
     def _write(
-        self,
-        rows: NDArray[np.int64],
-        targets: NDArray[np.int64],
-        names: NDArray[np.object_],
-        first: NDArray[np.int64],
-        table: list[tuple[str, str]],
+        self, rows: NDArray[np.int64], targets: NDArray[np.int64], matched: pa.Array, table: list[tuple[str, str]]
     ) -> None:
         out = self.outgoing
         codes = np.array([out.code(destination) for _, destination in table], np.int64)
-        clients = [client for client, _ in table]
+        clients = pa.array([client.encode() for client, _ in table], pa.binary())
         distinct, inverse = np.unique(rows, return_inverse=True)
-        digests = [event_digest(source, id) for source, id in self.envelopes.identity(distinct)]
-        delivery = [
-            delivery_id(digests[event], clients[target]).encode()
-            for event, target in zip(inverse.tolist(), targets.tolist(), strict=True)
-        ]
-        ends = np.append(first[1:], len(names))
-        matched = [
-            (names[a] if b == a + 1 else joined_ids(names[a:b].tolist())).encode()
-            for a, b in zip(first.tolist(), ends.tolist(), strict=True)
-        ]
+        digests = event_digests(*self.envelopes.identity(distinct))
         each = np.arange(len(rows))
         extras = [
-            out.pool("hilcast_delivery", delivery) + each,
+            out.pool("hilcast_delivery", fixed(delivery_ids(digests, inverse, clients, targets))) + each,
             out.pool("hilcast_subscriptions", matched) + each,
-            out.pool("hilcast_client", [client.encode() for client in clients]) + targets,
+            out.pool("hilcast_client", clients) + targets,
             np.full(len(rows), out.pool("hilcast_epoch", [self.snapshot.epoch.encode()])),
         ]
         if self.snapshot.stale:
@@ -362,6 +353,32 @@ class Slice:
         self.figures["unmatched"] += int((self.mine & ~self.reached).sum())
         self.figures["dead_letters"] += len(self.letters)
         self.worker.count(self.figures)
+
+
+def _matched(ids: pa.Array, order: NDArray[np.int64], first: NDArray[np.int64]) -> pa.Array:
+    """The ids of each delivery in one text: `ids[order]` in groups that begin at `first`."""
+    ends = np.append(first[1:], len(order))
+    several = np.flatnonzero(ends - first > 1)
+    if not len(several):
+        return ids.take(pa.array(order[first]))
+    where = order[first]
+    where[several] = len(ids) + np.arange(len(several))
+    members = ids.take(pa.array(order[_spread(first[several], (ends - first)[several])])).to_pylist()
+    texts, at = [], 0
+    for size in (ends - first)[several].tolist():
+        texts.append(joined_ids([id.decode() for id in members[at : at + size]]).encode())
+        at += size
+    return pa.concat_arrays([ids, pa.array(texts, pa.binary())]).take(pa.array(where))
+
+
+def _spread(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each i the numbers starts[i], starts[i]+1, ... counts[i] of them, one after the other.
+
+    >>> _spread(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(counts)
+    return np.arange(int(counts.sum())) + np.repeat(starts - ends + counts, counts)
 
 
 def _record_bytes(table: pa.RecordBatch, row: int) -> int:

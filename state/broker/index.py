@@ -18,6 +18,7 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from state.advertisements.conformance import Promises
@@ -217,11 +218,9 @@ class Junction:
                 self.link_ranges[neighbour] = CompiledTable(geometry)
 
     @cached_property
-    def id_array(self) -> NDArray[np.object_]:
+    def id_column(self) -> pa.Array:
         """Ids of the owners, for gathering."""
-        array = np.empty(len(self.ids), object)
-        array[:] = self.ids
-        return array
+        return pa.array([id.encode() for id in self.ids], pa.binary())
 
     def target_codes(self, table: dict[tuple[str, str], int]) -> NDArray[np.int64]:
         """The number of each owner's (client, destination) in `table`, which grows as needed."""
