@@ -130,6 +130,7 @@ def _add_control(add: Add) -> None:
     made.add_argument(
         "--groups", action="store_true", help="let the client be served through group and broadcast topics"
     )
+    _add_mapping(made, "send its Hilbert ranges along")
     made.add_argument("filter", metavar="FILTER", help="such as \"price < 100 AND symbol IN ('IBM', 'SAP')\"")
     made = add("unsubscribe", "control:unsubscribe", "withdraw a subscription; print the receipt")
     common(made)
@@ -145,6 +146,11 @@ def _add_control(add: Add) -> None:
     made.add_argument("id", metavar="ID")
 
 
+def _add_mapping(made: argparse.ArgumentParser, does: str) -> None:
+    grids = "on the grid of the `configuration`, or on the one that the running router describes in `redis`"
+    made.add_argument("--mapping", type=_grid_from, default=False, metavar="GRID", help=f"{does}, made {grids}")
+
+
 def _add_events(add: Add) -> None:
     made = add(
         "publish", "events:publish", "publish one event, or one per line of standard input; print SOURCE#ID of each"
@@ -154,6 +160,7 @@ def _add_events(add: Add) -> None:
     made.add_argument("--id", help="of the event (ce_id); one is made if none is given")
     made.add_argument("--source", default=PROGRAM, metavar="S", help="of the event (ce_source); default hilcast")
     made.add_argument("-k", "--key", help="of the Kafka record: events of one key stay in order")
+    _add_mapping(made, "let each carry its ranks and Hilbert index in a header")
     made.add_argument("event", nargs="?", default="-", metavar="JSON | -")
     made = add("tail", "events:tail", "show the deliveries of a client, from the beginning and as they come", json=True)
     made.add_argument("client", metavar="CLIENT")
@@ -237,6 +244,13 @@ def _any_count(text: str) -> int:
     if value < 0:
         raise argparse.ArgumentTypeError(f"must be at least 0, not {text!r}")
     return value
+
+
+def _grid_from(text: str) -> bool | str:
+    """What the client library calls it (`producers/client/mapping.py`)."""
+    if text not in ("configuration", "redis"):
+        raise argparse.ArgumentTypeError(f"must be `configuration` or `redis`, not {text!r}")
+    return text == "configuration" or text
 
 
 def _seconds(text: str) -> float:

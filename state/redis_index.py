@@ -242,6 +242,11 @@ class RedisIndex:
             pipe.hgetall(self._name(key, f"reduction:{neighbour}"))
         return [{name.decode(): int(n) for name, n in stored.items()} for stored in pipe.execute()]
 
+    def grid(self, type_name: str) -> Grid | None:
+        """The grid of a type as the running job uses it; None where Redis has none."""
+        stored = self._client.get(f"{self.prefix}:grid:{type_name}")
+        return None if stored is None else Grid.from_description(json.loads(stored))
+
     def missing(self, keys: Iterable[Key], generation: int) -> list[Key]:
         """Parts without a valid entry of this generation under the present run: what must be written again."""
         run, entries = self.vector()

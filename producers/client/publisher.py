@@ -8,6 +8,7 @@ from types import TracebackType
 
 import msgspec
 
+from producers.client.mapping import Mapped, open_mapper
 from producers.transport import Name, Transport, open_transport
 from producers.transport.interface import missing_topic
 from state.config import Config
@@ -23,6 +24,8 @@ class Publisher:
 
     `broker`, `type` and `source` given here are what `publish` uses where it is given none. Events are handed over
     in the background: `flush`, and the end of `with`, return when Kafka has them all, or say what failed.
+    With `mapping=True` each event carries its ranks and Hilbert index in a header (`mapper.py`), on the grid of the
+    configuration; with `mapping="redis"` on the one that the running router describes there.
 
         with Publisher(config, broker="b1", type="stock.quote", source="exchange") as publisher:
             publisher.publish({"symbol": "IBM", "price": 99.5})
@@ -35,12 +38,14 @@ class Publisher:
         broker: str | None = None,
         type: str | None = None,
         source: str = "hilcast",
+        mapping: Mapped = False,
         transport: Transport | Name = "confluent",
     ) -> None:
         self._topic = config.topics.publications
         self._broker, self._type, self._source = broker, type, source
         self._owned = isinstance(transport, str)
         self._transport = open_transport(config, transport) if isinstance(transport, str) else transport
+        self._mapper = open_mapper(config, mapping)
         self._known = False
 
     def publish(
@@ -63,7 +68,7 @@ class Publisher:
             raise HilcastError("bad-event", "an event needs the broker it enters at and a type")
         if not self._known:
             self._require_topic()
-        id = id or str(uuid.uuid4())
+        id, value = id or str(uuid.uuid4()), _json(event)
         headers = {
             "ce_specversion": "1.0",
             "ce_id": id,
@@ -71,12 +76,13 @@ class Publisher:
             "ce_type": type,
             "ce_broker": broker,
         }
+        mapped = () if self._mapper is None else self._mapper.headers(type, value)
         self._transport.send(
             Output(
                 self._topic,
                 key.encode() if isinstance(key, str) else key,
-                _json(event),
-                tuple((name, value.encode()) for name, value in headers.items()),
+                value,
+                (*((name, text.encode()) for name, text in headers.items()), *mapped),
             )
         )
         return id

@@ -5,16 +5,21 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from producers.client.delivery import Delivery, Memory, read_delivery, read_named
 from producers.client.groups import Following
+from producers.client.mapping import Mapped, open_mapper
 from producers.client.registering import Filter, Registering
-from producers.client.registrar import TIMEOUT_S, Receipt, Request
+from producers.client.registrar import TIMEOUT_S, Receipt, RefusedError, Request
 from producers.transport import Name, Transport
 from producers.transport.interface import Partition, Place, Reader
 from state.config import Config
 from state.messages import Record
+
+if TYPE_CHECKING:
+    from producers.client.mapper import Mapper
 
 Start = Literal["beginning", "end", "stored"]
 
@@ -56,6 +61,8 @@ class Subscriber(Registering):
     ) -> None:
         super().__init__(config, config.topics.subscriptions, transport)
         self.client = client
+        self._config = config
+        self._mappers: dict[Mapped, Mapper | None] = {}
         self.group = f"{config.deployment.prefix}.client.{client}"
         self._topics = [config.topics.deliver(client), *sinks]
         self._start = start
@@ -101,11 +108,32 @@ class Subscriber(Registering):
         ttl_ms: int | None = None,
         sink: str | None = None,
         groups: bool = False,
+        mapping: Mapped = False,
         timeout_s: float = TIMEOUT_S,
     ) -> Receipt:
-        """Subscribe and wait for the receipt; `RefusedError` if it is refused, `UnansweredError` at the timeout."""
-        request = self.request(broker, type, filter, id=id, version=version, ttl_ms=ttl_ms, sink=sink, groups=groups)
-        return request.receipt(timeout_s)
+        """Subscribe and wait for the receipt; `RefusedError` if it is refused, `UnansweredError` at the timeout.
+
+        With `mapping` the filter's Hilbert ranges go along (`mapper.py`). Where they are refused as `stale-grid`, and
+        Redis by now describes another grid than the one they were made on, they are made again, once.
+        """
+        send = partial(
+            self.request,
+            broker,
+            type,
+            filter,
+            version=version,
+            ttl_ms=ttl_ms,
+            sink=sink,
+            groups=groups,
+            mapping=mapping,
+        )
+        request = send(id=id)
+        try:
+            return request.receipt(timeout_s)
+        except RefusedError as error:
+            if error.code != "stale-grid" or not self._grid_moved(type, mapping):
+                raise
+        return send(id=request.id).receipt(timeout_s)
 
     def replace(
         self,
@@ -118,12 +146,14 @@ class Subscriber(Registering):
         ttl_ms: int | None = None,
         sink: str | None = None,
         groups: bool = False,
+        mapping: Mapped = False,
         timeout_s: float = TIMEOUT_S,
     ) -> Receipt:
         """Replace the filter of a subscription, without a gap for what matches both, and wait for the receipt."""
         return self.subscribe(
-            broker, type, filter, id=id, version=version, ttl_ms=ttl_ms, sink=sink, groups=groups, timeout_s=timeout_s
-        )
+            broker, type, filter, id=id, version=version, ttl_ms=ttl_ms, sink=sink, groups=groups, mapping=mapping,
+            timeout_s=timeout_s,
+        )  # fmt: skip
 
     def request(
         self,
@@ -136,6 +166,7 @@ class Subscriber(Registering):
         ttl_ms: int | None = None,
         sink: str | None = None,
         groups: bool = False,
+        mapping: Mapped = False,
     ) -> Request:
         """Subscribe or replace without waiting: to load many, send them all, then ask each for its receipt."""
         value: dict[str, object] = {"client": self.client, "filter": filter}
@@ -143,12 +174,28 @@ class Subscriber(Registering):
             value["ttl_ms"] = ttl_ms
         if groups:
             value["groups"] = True
+        if (mapper := self._mapper(mapping)) is not None and (ranges := mapper.ranges(type, filter)) is not None:
+            value["ranges"] = ranges
         if sink is not None:
             value["sink"] = sink
             if sink not in self._topics:
                 self._topics.append(sink)
                 self._looked = float("-inf")
         return self._registrar.send(broker, type, id, value, version)
+
+    def _mapper(self, mapping: Mapped) -> Mapper | None:
+        if mapping not in self._mappers:
+            self._mappers[mapping] = open_mapper(self._config, mapping)
+        return self._mappers[mapping]
+
+    def _grid_moved(self, type: str, mapping: Mapped) -> bool:
+        """Fetch a grid again; whether it is another one."""
+        mapper = self._mapper(mapping)
+        if mapper is None or mapping != "redis":
+            return False
+        before = mapper.grid(type).hash
+        mapper.forget(type)
+        return mapper.grid(type).hash != before
 
     # ── deliveries ──────────────────────────────────────────────────────────────────────────────────────────────
 

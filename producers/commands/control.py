@@ -27,6 +27,7 @@ def subscribe(chosen: argparse.Namespace) -> int:
             ttl_ms=_milliseconds(chosen.ttl),
             sink=chosen.sink,
             groups=chosen.groups,
+            mapping=chosen.mapping,
         )
         return _print(lambda: request.receipt(chosen.timeout))
 

@@ -23,7 +23,8 @@ def publish(chosen: argparse.Namespace) -> int:
     """Publish the argument, or every line of standard input that is not empty; lines leave as they came."""
     config = load(config_path(chosen))
     lines = _lines() if chosen.event == "-" else iter([chosen.event.encode()])
-    with Publisher(config, broker=chosen.broker, type=chosen.type, source=chosen.source) as publisher:
+    given = {"broker": chosen.broker, "type": chosen.type, "source": chosen.source}
+    with Publisher(config, **given, mapping=chosen.mapping) as publisher:
         for number, line in enumerate(lines, 1):
             if number > 1 and chosen.id is not None:
                 raise HilcastError(
