@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from state.broker.index import CompiledPart, Junction, join_ranges
+from state.broker.index import CompiledPart, join_ranges
+from state.broker.junction import Junction
 from state.broker.keys import is_wide
 from state.filters.evaluate import compile as compile_filter
 from state.filters.geometry import BOXES_MAX, CONJUNCTIONS_MAX, conjunctions, geometry, intervals, region

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.broker.index import CompiledPart, Junction
+from state.broker.index import CompiledPart
+from state.broker.junction import Junction
 from state.broker.protocol import LocalEntry, pack
 from state.config import Config
 from state.digests import warm as warm_digests

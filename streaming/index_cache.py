@@ -1,4 +1,4 @@
-"""The index as a route worker holds it: loaded from Redis, checked by version, swapped by reference.
+"""The index as a route worker holds it: loaded from Redis, checked by version, changed in place between tasks.
 
 Before its first row a task reads the version vector. A part is used only if the cached version is the one in the
 vector, written under the Redis that is up now; otherwise it is loaded, or the task waits and says so. So a lost, old or
@@ -10,13 +10,15 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import redis
 from confluent_kafka import Producer
 
-from state.broker.index import CompiledPart, Junction
+from state.broker.index import CompiledPart
+from state.broker.junction import Junction
 from state.broker.keys import Key, index_keys
 from state.broker.protocol import Republish, encode
 from state.broker.routing import Tree
@@ -99,15 +101,18 @@ class IndexCache:
             held = self._parts.get(key)
             if held is None or held[0] != version.epoch:
                 stale.append(key)
-        for key, loaded in zip(stale, self.redis.load(stale), strict=True):
-            if loaded is None:
+        loaded = {}
+        for key, part in zip(stale, self.redis.load(stale), strict=True):
+            if part is None:
                 self._ask(key)
                 return "a part of the index in redis is lost or damaged"
-            self._parts[key] = loaded
+            loaded[key] = part
         if self._load_groups(run, vector):
             self._snapshot = None
-        if stale or not self._junctions:
-            self._rebuild({(key.broker, key.type) for key in stale})
+        # all or nothing: a part that is held counts as joined
+        self._parts.update(loaded)
+        if loaded:
+            self._update(stale)
         self._publish(f"{self.boot.generation}.{batch}")
         return ""
 
@@ -126,15 +131,17 @@ class IndexCache:
                     self._sharing[broker] = loaded[0], Sharing(Assignment.decode(loaded[1]))
         return before != {broker: version for broker, (version, _) in self._sharing.items()}
 
-    def _rebuild(self, touched: set[tuple[str, str]]) -> None:
-        """Join the parts of what changed, aside, then swap."""
+    def _update(self, stale: list[Key]) -> None:
+        """Take in the parts that changed; between tasks nobody reads."""
         gc.unfreeze()
-        for broker, type_name in sorted(touched):
-            parts = [self._parts[key][1] for key in self.keys if (key.broker, key.type) == (broker, type_name)]
-            before = self._junctions.get((broker, type_name))
-            self._junctions[broker, type_name] = Junction.join(
-                self.config.types[type_name], self.grids[type_name], parts, before
-            )
+        changed: dict[tuple[str, str], dict[Key, CompiledPart]] = defaultdict(dict)
+        for key in stale:
+            changed[key.broker, key.type][key] = self._parts[key][1]
+        for (broker, type_name), parts in sorted(changed.items()):
+            if (broker, type_name) not in self._junctions:
+                junction = Junction(self.config.types[type_name], self.grids[type_name])
+                self._junctions[broker, type_name] = junction
+            self._junctions[broker, type_name].update(parts)
         self._snapshot = None
         # the worker collects garbage after every task: keep the index out of its sight
         gc.collect()

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from state.broker.index import Junction
+from state.broker.junction import Junction
 from state.broker.routing import Routed, route
 from state.broker.sharing import BROADCAST
 from state.config import Config

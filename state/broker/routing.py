@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from state.broker.index import Junction
+from state.broker.junction import Junction
 from state.config import Overlay
 from state.space.decode import RankBatch
 

@@ -22,10 +22,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from state.broker.index import Junction
+from state.broker.junction import Junction
 from state.distribution.cells import CellGrid
-from state.distribution.groups import group_of_cells
-from state.distribution.method import NEVER, Choice, choose
+from state.distribution.groups import CATCH_ALL, group_of_cells
+from state.distribution.method import NEVER, Choice, choose, served_by_group, sizes_of
 
 FORMAT = 1
 BROADCAST = -1
@@ -96,6 +96,9 @@ class Shared:
     """By pair: whether it goes to the client's own topic."""
     messages: list[Message] = field(default_factory=list)
     figures: dict[str, int] = field(default_factory=dict)
+    """By method: `unicast`, `group`, `broadcast` messages; `_saved`: copies that one message for several clients saved;
+    `_discarded`: copies that readers of it throw away; `unicast_spared`: those that a message to the group would
+    have had readers throw away."""
 
 
 @dataclass
@@ -112,7 +115,7 @@ class Sharing:
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
-        self._codes: dict[str, tuple[Junction, Rows]] = {}
+        self._codes: dict[str, tuple[Junction, int, Rows]] = {}
         self._number = {client: i for i, client in enumerate(assignment.clients)}
         self._types = {
             name: _Compiled(
@@ -141,18 +144,19 @@ class Sharing:
         rows, event = np.unique(found[able], return_inverse=True)
         width = len(self.assignment.clients)
         pairs, of = np.unique(event * width + codes[able], return_inverse=True)
-        choice = self._choose(groups, ranks[rows], pairs // width, pairs % width)
+        label = group_of_cells(groups.cells, groups.labels, groups.grid.cells_of(ranks[rows]))
+        choice = self._choose(groups, label, pairs // width, pairs % width)
         alone = np.isin(pairs, choice.unicast_rows * width + choice.unicast_clients)
         shared.single[able] = alone[of]
         together = able[~alone[of]]
         number = np.where(choice.broadcast, BROADCAST, choice.group + groups.first)
         numbers = number[event[~alone[of]]]
         self._write(shared, junction, found[together], numbers, owners[together])
-        self._count(shared, groups, int(alone.sum()), pairs[~alone] // width, number)
+        shared.figures = self._shared_figures(groups, shared.messages)
+        shared.figures |= {"unicast": int(alone.sum()), "unicast_spared": _spared(groups, choice, label, pairs, width)}
         return shared
 
-    def _choose(self, groups: _Compiled, ranks: Rows, rows: Rows, clients: Rows) -> Choice:
-        label = group_of_cells(groups.cells, groups.labels, groups.grid.cells_of(ranks))
+    def _choose(self, groups: _Compiled, label: Rows, rows: Rows, clients: Rows) -> Choice:
         everybody = np.ones(len(self.assignment.clients), bool)
         broadcast = self.assignment.broadcast
         return choose(
@@ -163,10 +167,10 @@ class Sharing:
     def _codes_of(self, junction: Junction, type_name: str) -> Rows:
         """The number of each owner's client here, -1 for those that read no shared topic."""
         known = self._codes.get(type_name)
-        if known is None or known[0] is not junction:
+        if known is None or known[0] is not junction or known[1] != junction.version:
             codes = np.array([self._number.get(client, -1) for client in junction.clients], np.int64)
-            self._codes[type_name] = known = (junction, codes)
-        return known[1]
+            self._codes[type_name] = known = (junction, junction.version, codes)
+        return known[2]
 
     def _write(self, shared: Shared, junction: Junction, rows: Rows, numbers: Rows, owners: Rows) -> None:
         matched: dict[tuple[int, int], dict[str, list[str]]] = {}
@@ -175,17 +179,23 @@ class Sharing:
             clients.setdefault(junction.clients[owner], []).append(junction.ids[owner])
         shared.messages = [Message(row, number, clients) for (row, number), clients in sorted(matched.items())]
 
-    def _count(self, shared: Shared, groups: _Compiled, alone: int, served: Rows, number: Rows) -> None:
-        """Count messages by method, copies saved, and copies that clients will throw away."""
+    def _shared_figures(self, groups: _Compiled, messages: list[Message]) -> dict[str, int]:
+        """By method: messages, copies that they saved, and copies that clients will throw away."""
         sizes = groups.members.sum(axis=1)
-        sent = [message.number for message in shared.messages]
-        broadcasts = sent.count(BROADCAST)
-        readers = broadcasts * len(self.assignment.clients)
-        readers += int(sum(sizes[n - groups.first] for n in sent if n != BROADCAST))
-        shared.figures = {
-            "unicast": alone,
-            "group": len(sent) - broadcasts,
-            "broadcast": broadcasts,
-            "saved": len(served) - len(sent),
-            "discarded": readers - len(served),
-        }
+        figures = {f"{method}{what}": 0 for method in ("group", "broadcast") for what in ("", "_saved", "_discarded")}
+        for message in messages:
+            is_broadcast = message.number == BROADCAST
+            readers = len(self.assignment.clients) if is_broadcast else int(sizes[message.number - groups.first])
+            method, served = "broadcast" if is_broadcast else "group", len(message.matched)
+            figures[method] += 1
+            figures[f"{method}_saved"] += served - 1
+            figures[f"{method}_discarded"] += readers - served
+        return figures
+
+
+def _spared(groups: _Compiled, choice: Choice, label: Rows, pairs: Rows, width: int) -> int:
+    """Copies that readers of groups would have thrown away of the events that went by unicast instead."""
+    inside = served_by_group(pairs // width, pairs % width, label, groups.members)
+    interested = np.bincount(pairs[inside] // width, minlength=len(label))
+    alone = (interested > 0) & ~choice.broadcast & (choice.group == CATCH_ALL)
+    return int((sizes_of(label, groups.members) - interested)[alone].sum())

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from state.broker.context import Context
 from state.broker.core import handle
 from state.broker.home import Fact, decode_fact
-from state.broker.index import CompiledPart, Junction, load_part
+from state.broker.index import CompiledPart, load_part
+from state.broker.junction import Junction
 from state.broker.keys import UNROUTABLE, Key, home_key, index_keys
 from state.broker.protocol import Republish, encode, seeds
 from state.broker.rebuild import rebuild
@@ -139,7 +140,6 @@ class SimulatedDeployment:
         """Versions of each part that a route task may hold, newest last."""
         self._seeded_to = 0
         self._junctions: dict[tuple[str, str], Junction] = {}
-        self._joined: dict[tuple[str, str], Junction] = {}
         """The last junction of each broker and type, whose filters the next one takes over."""
         self.begin()
 
@@ -170,7 +170,7 @@ class SimulatedDeployment:
         """
         if config is not None and config.fingerprint() != self.config.fingerprint():
             self.config = replace(config, deployment=replace(config.deployment, name=self.name, hosts=self.hosts))
-            self._joined, self.grids = {}, self.world.grids(config)
+            self.grids = self.world.grids(config)
         if rng is not None and rng.random() < 0.3:
             self._install(meanwhile, lambda outputs: outputs[: rng.randint(0, len(outputs))])
         self._install(meanwhile, lambda outputs: outputs)
@@ -211,7 +211,7 @@ class SimulatedDeployment:
 
     def restart(self) -> None:
         """Stop and start again on the same checkpoint: only what is in memory is gone."""
-        self._junctions, self._joined = {}, {}
+        self._junctions = {}
 
     # ── the control query ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -320,7 +320,6 @@ class SimulatedDeployment:
     def _put_in_force(self, key: Key, part: CompiledPart) -> None:
         self.index[key] = part
         self.versions.setdefault(key, deque(maxlen=VERSIONS_KEPT)).append(part)
-        self._junctions.pop((key.broker, key.type), None)
 
     def forget_versions(self) -> None:
         """Every route task has the newest version of every part."""
@@ -331,7 +330,6 @@ class SimulatedDeployment:
         share = rng.choice((0.2, 1.0))
         for key in [key for key in self.index if rng.random() < share]:
             del self.index[key]
-            self._junctions.pop((key.broker, key.type), None)
         self.ask_for_index()
 
     def ask_for_index(self) -> None:
@@ -346,21 +344,19 @@ class SimulatedDeployment:
     def junctions(self, type_name: str, rng: random.Random | None = None) -> dict[str, Junction]:
         """The hosted brokers, ready to route; with `rng` each part is one of its last versions."""
         if rng is None:
-            return {broker: self._junction(broker, type_name) for broker in self.hosts}
-        chosen = {b: [rng.choice(self.versions[key]) for key in self._parts(b, type_name)] for b in self.hosts}
-        return {broker: self._join(broker, type_name, parts) for broker, parts in chosen.items()}
+            now = {b: {key: self.index[key] for key in self._parts(b, type_name)} for b in self.hosts}
+            return {broker: self._junction(broker, type_name, parts) for broker, parts in now.items()}
+        chosen = {b: {key: rng.choice(self.versions[key]) for key in self._parts(b, type_name)} for b in self.hosts}
+        return {broker: self._junction(broker, type_name, parts) for broker, parts in chosen.items()}
 
-    def _junction(self, broker: str, type_name: str) -> Junction:
-        if (broker, type_name) not in self._junctions:
-            parts = [self.index[key] for key in self._parts(broker, type_name)]
-            self._junctions[broker, type_name] = self._join(broker, type_name, parts)
-        return self._junctions[broker, type_name]
-
-    def _join(self, broker: str, type_name: str, parts: list[CompiledPart]) -> Junction:
-        before = self._joined.get((broker, type_name))
-        joined = Junction.join(self.config.types[type_name], self.grids[type_name], parts, before)
-        self._joined[broker, type_name] = joined
-        return joined
+    def _junction(self, broker: str, type_name: str, parts: Mapping[Key, CompiledPart]) -> Junction:
+        """The junction of a route worker: one that lives on and takes in what differs."""
+        known = self._junctions.get((broker, type_name))
+        if known is None:
+            known = Junction(self.config.types[type_name], self.grids[type_name])
+            self._junctions[broker, type_name] = known
+        known.update(parts)
+        return known
 
     def _parts(self, broker: str, type_name: str) -> list[Key]:
         return [key for key in index_keys(self.config, (broker,)) if key.type == type_name]

@@ -1,0 +1,56 @@
+"""The index of a route worker beside a Redis that loses parts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from state.broker.index import CompiledPart
+from state.broker.keys import Key, index_keys
+from state.broker.protocol import LocalEntry, pack
+from state.config import parse
+from state.redis_index import Version
+from state.space.boxes import Boxes
+from streaming.boot import Boot
+from streaming.index_cache import IndexCache
+
+CONFIG = parse("""
+[overlay]
+brokers = ["b1", "b2"]
+links = [["b1", "b2"]]
+[types.t]
+cubes = 4
+[types.t.attributes]
+x = { kind = "int" }
+""")
+
+
+def part(*local):
+    return CompiledPart.of(1, list(local), {}, [])
+
+
+def test_parts_that_came_before_a_lost_one_are_joined_later():
+    """When one of two changed parts cannot be loaded, the other is not taken for joined."""
+    cache = IndexCache(Boot(CONFIG, 1))
+    parts = {key: part() for key in index_keys(CONFIG, CONFIG.overlay.brokers)}
+    versions = {str(key): Version(1, 0, "run") for key in parts}
+    lost: set[Key] = set()
+    cache.redis = SimpleNamespace(
+        vector=lambda: ("run", versions),
+        load=lambda keys: [None if key in lost else (versions[str(key)].epoch, parts[key]) for key in keys],
+    )
+    asked = []
+    cache._ask = asked.append
+    assert cache._refresh() == ""
+    first, last = (next(key for key in parts if key.broker == b and key.type == "t") for b in ("b1", "b2"))
+    for key in (first, last):
+        parts[key] = part(LocalEntry("a", "ann", "t", None, pack(Boxes.everything(1))))
+        versions[str(key)] = Version(1, 1, "run")
+    lost.add(last)
+    assert "lost or damaged" in cache._refresh()
+    assert asked == [last]
+    lost.clear()
+    assert cache._refresh() == ""
+    for broker in ("b1", "b2"):
+        assert len(cache._snapshot.junctions["t"][broker].interested(np.zeros((3, 1), np.int64))[0]) == 3
