@@ -14,7 +14,7 @@ from state.config import CLUSTERINGS, Config, Distribution, Overlay, Settings, T
 from state.distribution import clustering
 from state.errors import ConfigError
 from state.overlay import faults
-from state.space.event_type import Attribute, EventType
+from state.space.event_type import Attribute, EventType, Pruning
 from state.space.grid import Grid
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +71,8 @@ reduction = "mics"
 advertisements = false
 [types."stock.quote".parameters]
 cap = 64
+[types."stock.quote".pruning]
+subscriptions = 900
 [types."stock.quote".attributes]
 symbol = { kind = "text" }
 price  = { kind = "float", min = 0, max = 1000 }
@@ -89,6 +91,7 @@ type = "stock.quote"
     assert isinstance(quote.attribute("price").min, float)
     assert quote.attribute("side").values == ("buy", "sell")
     assert (quote.reduction, quote.parameters, quote.advertisements) == ("mics", {"cap": 64}, False)
+    assert quote.pruning == Pruning(None, 900)
     assert (quote.cubes, quote.index, quote.bits) == (16, (), None)
     assert config.deployment.stale == "route"
     (source,) = config.sources
@@ -336,6 +339,16 @@ def test_faults_of_attributes(attribute: str, faults: list[str]) -> None:
         ),
         ("advertisements = 1", ["advertisements: must be true or false, not 1"]),
         ("parameters = 1", ["parameters: must be a table, not 1"]),
+        ("pruning = 9", ["pruning: must be a table, not 9"]),
+        (
+            "pruning = { subscriptions = 0 }",
+            ["pruning.subscriptions: must be an integer from 1 to 1000000000000, not 0"],
+        ),
+        ("pruning = { advertisements = 9 }", ["pruning: a budget for advertisements needs advertisements = true"]),
+        (
+            "advertisements = true\npruning = { advertisement = 9 }",
+            ["pruning.advertisement: unknown key; did you mean 'advertisements'?"],
+        ),
         ("cubes = 12", ["cubes: must be a power of two, not 12"]),
         ("cubes = 8192", ["cubes: must be an integer from 1 to 4096, not 8192"]),
         ('index = ["a", "zz"]', ["index: 'zz' is no attribute of this type"]),
@@ -599,6 +612,10 @@ def test_where_keys_lie_is_no_secret() -> None:
         ),
         ("[overlay]", "[settings]\nhome_shards = 9\n[overlay]"),
         ("[overlay]", "[settings]\nwide_shards = 9\n[overlay]"),
+        (
+            '[types."stock.quote".attributes]',
+            '[types."stock.quote".pruning]\nsubscriptions = 9\n[types."stock.quote".attributes]',
+        ),
         ("max = 1000", 'max = 1000, imprecise = "certain"'),
     ],
 )

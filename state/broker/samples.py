@@ -18,8 +18,9 @@ import msgspec
 from state.advertisements.observations import Observations
 from state.config import Config
 from state.messages import Record
+from state.space.cells import uniform_starts
 from state.space.event_type import Attribute, EventType, Pruning
-from state.space.ranks import present_span, rank, unrank
+from state.space.ranks import grid_span, unrank
 
 SAMPLE_MAX = 500
 """Publications of a type in its sample."""
@@ -89,26 +90,16 @@ def observed(event_type: EventType, sample: Sample) -> Observations:
 
 
 def uniform(event_type: EventType) -> list[dict[str, object]]:
-    """Publications with every attribute drawn uniformly from its domain; the same in every process.
+    """Publications spread evenly over the domain of each attribute; the same in every process.
 
-    A number without `min` and `max` is drawn by rank from all that there are, text letter by letter.
+    Each attribute takes every place of an even division (`cells.py`) about once, in an order of its own.
     """
     rng = random.Random(f"uniform {event_type.name}")
-    return [{a.name: _drawn(a, rng) for a in event_type.attributes} for _ in range(SAMPLE_MAX)]
+    columns = {a.name: [unrank(a, r) for r in rng.sample(_places(a), SAMPLE_MAX)] for a in event_type.attributes}
+    return [{name: column[i] for name, column in columns.items()} for i in range(SAMPLE_MAX)]
 
 
-def _drawn(attribute: Attribute, rng: random.Random) -> object:
-    if attribute.kind == "boolean":
-        return rng.random() < 0.5
-    if attribute.kind == "category":
-        return rng.choice(attribute.values)
-    if attribute.kind == "text":
-        return "".join(chr(rng.randint(32, 126)) for _ in range(rng.randint(1, 12)))
-    low, high = attribute.min, attribute.max
-    if attribute.kind == "float" and isinstance(low, int | float) and isinstance(high, int | float):
-        return rng.uniform(low, high)
-    first, last = present_span(attribute)
-    first = first if low is None else rank(attribute, low)
-    last = last if high is None else rank(attribute, high)
-    drawn = (unrank(attribute, rng.randint(first, last)) for _ in range(100))  # infinities have ranks, and no JSON
-    return next((value for value in drawn if value is not None), None)
+def _places(attribute: Attribute) -> list[int]:
+    """Ranks that divide the domain evenly; those that the lowest cell shares with absence stand for the least value."""
+    lowest = grid_span(attribute)[0]
+    return [max(start, lowest) for start in uniform_starts(attribute, SAMPLE_MAX.bit_length()).tolist()]

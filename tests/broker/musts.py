@@ -17,6 +17,7 @@ from state.broker.protocol import Change, Entry, Outbox, Packed, Resync, decode,
 from state.config import parse
 from state.messages import Output, Record
 from state.redis_index import RedisIndex
+from state.simulation.invariants import check
 from state.simulation.world import Event, World
 from state.space.boxes import Boxes
 
@@ -36,6 +37,22 @@ x = {{ kind = "int", min = 0, max = 100 }}
 y = {{ kind = "int", min = 0, max = 100 }}
 """
 SUBSCRIPTIONS = "hilcast.subscriptions"
+ADVERTISEMENTS = "hilcast.advertisements"
+PRUNED = """
+[settings]
+home_shards = 1
+[overlay]
+brokers = ["b1", "b2", "b3"]
+links = [["b1", "b2"], ["b2", "b3"]]
+[types.t]
+cubes = 64
+index = ["x", "y"]
+advertisements = true
+pruning = { advertisements = 1, subscriptions = 2 }
+[types.t.attributes]
+x = { kind = "int", min = 0, max = 63 }
+y = { kind = "int", min = 0, max = 63 }
+"""
 
 
 def config_of(prefix="hilcast", url="redis://127.0.0.1:6379/0"):
@@ -281,6 +298,95 @@ def every_part_has_an_entry():
     assert set(world.deployments[0].index) == set(index_keys(config_of(), ("b1", "b2", "b3")))
 
 
+# --- pruning --------------------------------------------------------------------------------------------------
+
+
+def _pruned_world(*filters):
+    """Subscriptions at b1, each pruned as far as the budget needs, and an advertisement at b3 of everything."""
+    world = World(parse(PRUNED))
+    world.send(ADVERTISEMENTS, "b3/t/all", {"publisher": "p", "filter": "TRUE"})
+    world.settle()
+    for i, text in enumerate(filters):
+        subscribe(world, f"s{i}", text)
+    world.settle()
+    return world
+
+
+def _routed(world, x, y, broker="b3", source="p"):
+    return world.publish_all([Event("e", "t", broker, msgspec.json.encode({"x": x, "y": y}), source)])[0]
+
+
+ROW, CELL = "x BETWEEN 1 AND 5 AND y BETWEEN 1 AND 2", "x BETWEEN 40 AND 41 AND y BETWEEN 40 AND 41"
+
+
+def a_pruned_filter_is_told_wider_and_delivered_exactly():
+    """A link carries what the pruned filter holds; the client gets only what its own filter holds."""
+    world = _pruned_world(ROW, CELL)
+    carried = [_routed(world, x, y) for x, y in ((60, 1), (1, 60), (60, 41), (41, 60))]
+    assert any(outcome.links for outcome in carried), "nothing was pruned"
+    assert not any(outcome.deliveries for outcome in carried)
+    assert {d.client for d in _routed(world, 1, 1).deliveries} == {"s0"}
+
+
+def conformance_asks_the_advertisement_as_sent():
+    """What only the pruned advertisement holds is refused; what it drew is taken."""
+    world = _pruned_world(ROW)
+    world.send(ADVERTISEMENTS, "b3/t/a", {"publisher": "q", "filter": "x < 9 AND y < 9"})
+    world.settle()
+    assert not _routed(world, 1, 1, source="q").refused
+    assert _routed(world, 1, 60, source="q").refused
+    assert _routed(world, 60, 1, source="q").refused
+
+
+def pruning_does_not_spread_a_filter():
+    """No pruning makes a filter touch more than an eighth of the cubes, whatever the budget."""
+    # a column of one of the 64 cubes' width is 8 of them; the two outer values of it lie in two
+    world = _pruned_world(*(f"x BETWEEN {i} AND {i + 12} AND y BETWEEN {i} AND {i + 12}" for i in (1, 20, 40)))
+    for i in range(3):
+        held = [k for k in index_keys(world.config, ("b1",)) if f"s{i}" in _cube_of(world, k).state.local]
+        assert 0 < len(held) <= 8
+
+
+def _cube_of(world, key):
+    deployment = world.deployments[0]
+    return Cube(key, deployment.states.get(str(key)), deployment.context(0))
+
+
+def what_was_told_of_a_pruned_filter_goes_with_it():
+    """After a withdrawal no part of any broker holds anything of the filter, nor of what it was pruned to."""
+    world = _pruned_world(ROW, CELL)
+    for i in range(2):
+        world.send(SUBSCRIPTIONS, f"b1/t/s{i}", None)
+    world.settle()
+    assert not any(_cube_of(world, k).state.local for k in index_keys(world.config, ("b1",)))
+    assert not any(part.links for part in world.deployments[0].index.values())
+
+
+def room_undoes_prunings():
+    """When the budget has room again, neighbours are told the filter as it was sent."""
+    world = _pruned_world(ROW, CELL)
+    world.send(SUBSCRIPTIONS, "b1/t/s1", None)
+    world.settle()
+    assert not any(_routed(world, x, y).links for x, y in ((60, 1), (1, 60)))
+    assert _routed(world, 1, 1).links
+
+
+def a_snapshot_tells_what_travels():
+    """A part that missed what home said gets the pruned form with the snapshot it asks for, and all parts agree."""
+    world = _pruned_world(ROW)
+    subscribe(world, "s1", CELL)
+    start = world.log.end("hilcast.control")
+    world.deployments[0].step()
+    for record in world.log.topics["hilcast.control"][start:]:
+        world.log.lose("hilcast.control", record.offset)
+    dialect = world.deployments[0].context(0).dialect("t")
+    for key in index_keys(world.config, ("b1",)):
+        world.log.append(Output("hilcast.control", b"b1/t/home:0", encode(Resync(str(key), dialect))))
+    world.settle()
+    assert _routed(world, 1, 1).links
+    check(world)
+
+
 # --- with a real Redis ---------------------------------------------------------------------------------------
 
 
@@ -343,6 +449,12 @@ PURE = [
     a_replay_writes_the_same_bytes,
     a_replay_of_the_inbox_is_not_new,
     every_part_has_an_entry,
+    a_pruned_filter_is_told_wider_and_delivered_exactly,
+    conformance_asks_the_advertisement_as_sent,
+    pruning_does_not_spread_a_filter,
+    what_was_told_of_a_pruned_filter_goes_with_it,
+    room_undoes_prunings,
+    a_snapshot_tells_what_travels,
 ]
 ON_REDIS = [redis_refuses_what_is_older, redis_of_another_life_does_not_count, damage_is_noticed]
 

@@ -27,6 +27,13 @@ MUTANTS = [
     (musts.a_replay_writes_the_same_bytes, "core", "sorted(records, key=lambda r: r.place)", "records"),
     (musts.a_replay_of_the_inbox_is_not_new, "home", "record.offset <= known.offset:", "False:"),
     (musts.every_part_has_an_entry, "rebuild", "in index_keys(context.config, context.hosts)", "in []"),
+    (musts.a_pruned_filter_is_told_wider_and_delivered_exactly, "home", "  pack(boxes),", "  pack(told),"),
+    (musts.a_pruned_filter_is_told_wider_and_delivered_exactly, "cube", "(local.told)", "(local.geometry)"),
+    (musts.conformance_asks_the_advertisement_as_sent, "home", " to_text(tree), p", " travelling or to_text(tree), p"),
+    (musts.pruning_does_not_spread_a_filter, "home", "return not is_wide(touched,", "return True or (touched,"),
+    (musts.what_was_told_of_a_pruned_filter_goes_with_it, "home", "parts = parts", "parts = list(placement.boxes)"),
+    (musts.room_undoes_prunings, "pruning", "        self._undo()", "        pass"),
+    (musts.a_snapshot_tells_what_travels, "home", ".text if slot in self.state.travelling", ".text if False"),
 ]  # fmt: skip
 REDIS_MUTANTS = [
     (musts.redis_refuses_what_is_older, "return 0", "local ignored = 0"),
