@@ -17,6 +17,7 @@ import numpy as np
 from state.broker.index import CompiledPart, join_ranges
 from state.broker.junction import Junction
 from state.broker.keys import is_wide
+from state.broker.protocol import pack
 from state.filters.evaluate import compile as compile_filter
 from state.filters.geometry import BOXES_MAX, CONJUNCTIONS_MAX, conjunctions, geometry, intervals, region
 from state.filters.printing import predicate_text, to_text
@@ -129,7 +130,7 @@ def measured(filter: Filter, event_type: EventType, grid: Grid, values: Sequence
     holds = compile_filter(filter, event_type)
     matching = sum(holds(batch.event(int(row))) for row in rows)
     ranks = batch.ranks[rows]
-    part = CompiledPart.of(event_type.d, [], {_LINK: _asked(filter, event_type, grid)}, [])
+    part = CompiledPart.of(event_type.d, [], {_LINK: [pack(one) for one in _asked(filter, event_type, grid)]}, [])
     link = Junction.join(event_type, grid, [part])
     wanted = link.wanted(_LINK, ranks, lambda: grid.index(ranks))
     if batch.highs is not None:

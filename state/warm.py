@@ -46,7 +46,7 @@ def warm(config: Config) -> None:
         reduction.update({}, ["a"])
         restore(event_type, domain, reduction.encode())
         local = [LocalEntry("s", "c", "t", None, pack(boxes))]
-        part = CompiledPart.of(event_type.d, local, {"n": [entry]}, [])
+        part = CompiledPart.of(event_type.d, local, {"n": [pack(entry)]}, [])
         junction = Junction.join(event_type, grid, [part])
         batch = decode(event_type, [b'{"a": 1}', b'{"b": "x"}'] * 8)
         junction.interested(batch.ranks)

@@ -281,7 +281,7 @@ class Cube:
         return CompiledPart.of(
             self.type.d,
             [e for e in self.state.local.values() if e.geometry.size],  # the others are here for neighbours only
-            {n: [unpack(e.geometry) for e in entries.values()] for n, entries in self.state.received.items()},
+            {n: [e.geometry for e in entries.values()] for n, entries in self.state.received.items()},
             [(a.publisher, a.filter) for a in self.state.advertised.get(LOCAL, {}).values()],
         )
 

@@ -11,13 +11,13 @@ no answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 
-from state.broker.protocol import LocalEntry, Packed, pack, unpack
-from state.reductions.interface import Geometry, Ranges
+from state.broker.protocol import BOXES, LocalEntry, Packed, pack, unpack
+from state.reductions.interface import Ranges
 from state.reductions.interval_table import closed
 from state.space.boxes import Boxes
 
@@ -49,11 +49,11 @@ class CompiledPart(msgspec.Struct, kw_only=True):
         cls,
         d: int,
         local: list[LocalEntry],
-        links: Mapping[str, list[Geometry]],
+        links: Mapping[str, Sequence[Packed]],
         advertisements: list[tuple[str, str]],
     ) -> CompiledPart:
-        boxes = [unpack(entry.geometry) for entry in local]
-        owners = np.repeat(np.arange(len(local)), [len(b) for b in boxes])
+        counts = [len(entry.geometry.lows) // (8 * d) for entry in local]
+        owners = np.repeat(np.arange(len(local)), counts)
         return cls(
             d=d,
             ids=[entry.id for entry in local],
@@ -61,9 +61,9 @@ class CompiledPart(msgspec.Struct, kw_only=True):
             destinations=[entry.destination for entry in local],
             residuals={i: entry.residual for i, entry in enumerate(local) if entry.residual is not None},
             doubtful=[i for i, entry in enumerate(local) if not entry.exact],
-            boxes=pack(join_boxes([b for b in boxes if isinstance(b, Boxes)], d)),
+            boxes=_join([entry.geometry for entry in local]) if local else pack(Boxes.empty(d)),
             owners=owners.astype("<i4").tobytes(),
-            links={n: pack(_join(geometry, d)) for n, geometry in sorted(links.items()) if geometry},
+            links={n: _join(packed) for n, packed in sorted(links.items()) if packed},
             advertisements=sorted(advertisements),
             grouped=[i for i, entry in enumerate(local) if entry.groups],
         )
@@ -99,7 +99,10 @@ def overlap_ranges(a: Ranges, b: Ranges) -> bool:
     return bool((b.starts[first[inside]] <= a.ends[inside]).any())
 
 
-def _join(geometry: list[Geometry], d: int) -> Geometry:
-    if isinstance(geometry[0], Ranges):
-        return join_ranges([g for g in geometry if isinstance(g, Ranges)])
-    return join_boxes([g for g in geometry if isinstance(g, Boxes)], d)
+def _join(packed: Sequence[Packed]) -> Packed:
+    """The union of some geometry, all boxes or all ranges; boxes are only put one after the other, as they are."""
+    kind, d = packed[0].kind, packed[0].d
+    assert all(one.kind == kind for one in packed), "a link is kept as boxes or as ranges"
+    if kind == BOXES:
+        return Packed(kind, d, b"".join([one.lows for one in packed]), b"".join([one.highs for one in packed]))
+    return pack(join_ranges([ranges for one in packed if isinstance(ranges := unpack(one), Ranges)]))

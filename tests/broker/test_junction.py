@@ -67,9 +67,9 @@ def compiled(drawn):
     ]
     links = {}
     if link:
-        links["boxes"] = [boxes_of([box]) for box in link]
+        links["boxes"] = [pack(boxes_of([box])) for box in link]
     if ranges:
-        links["ranges"] = [Ranges(np.array([a]), np.array([b])) for a, b in ranges]
+        links["ranges"] = [pack(Ranges(np.array([a]), np.array([b]))) for a, b in ranges]
     return CompiledPart.of(2, local, links, advertisements)
 
 
