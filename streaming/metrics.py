@@ -19,6 +19,10 @@ HELP = {
     "dead_letters_total": "publications refused",
     "control_messages_total": "entries sent to neighbours",
     "control_messages_saved_total": "entries that a reduction withheld",
+    "distribution_messages_total": "messages that a broker with groups sent, by method",
+    "distribution_saved_total": "copies that one message for several clients saved, by method",
+    "distribution_discarded_total": "copies that readers of shared topics threw away, by method",
+    "distribution_spared_total": "copies that readers of a group were spared, by unicast instead",
     "batch_seconds": "duration of the last batch",
     "lag": "records not read yet",
 }
@@ -37,6 +41,8 @@ def samples(figures: dict[str, str]) -> Iterable[Sample]:
 
     >>> list(samples({"routed": "7", "link:b1>b2": "3"}))
     [('link_copies_total', {'link': 'b1>b2'}, 3.0), ('events_routed_total', {}, 7.0)]
+    >>> list(samples({"distribution:b1:group_saved": "5"}))
+    [('distribution_saved_total', {'broker': 'b1', 'method': 'group'}, 5.0)]
     """
     for name, text in sorted(figures.items()):
         kind, _, what = name.partition(":")
@@ -44,6 +50,10 @@ def samples(figures: dict[str, str]) -> Iterable[Sample]:
             yield _NAMES[name], {}, float(text)
         elif kind in _LINKS:
             yield _LINKS[kind], {"link": what}, float(text)
+        elif kind == "distribution":
+            broker, _, counted = what.partition(":")
+            method, _, figure = counted.partition("_")
+            yield f"distribution_{figure or 'messages'}_total", {"broker": broker, "method": method}, float(text)
         elif kind in ("batch_seconds", "lag"):
             yield kind, {"query": what}, float(text)
     if "entries_offered" in figures:

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from producers.cli import config_path
 from producers.commands.output import print_json, table
-from producers.commands.sharing import summed
+from producers.commands.sharing import by_broker, methods_for_people
 from producers.transport import Transport, open_transport
 from producers.transport.interface import away, missing_topic
 from state.client_settings import librdkafka
@@ -66,7 +66,7 @@ def figures(config: Config) -> dict[str, object]:
         for name, n in sorted(raw.items())
         if name.startswith("link:")
     }
-    if shared := summed(raw):
+    if shared := by_broker(raw):
         counts["distribution"] = shared
     offered, sent = raw.get("entries_offered", 0.0), raw.get("entries_sent", 0.0)
     counts["entries_saved"] = _whole(max(0.0, offered - sent))
@@ -186,5 +186,5 @@ def _for_people(found: Mapping[str, Any]) -> str:
         crossed = [[name.replace(">", " > "), n["crossed"], n["wasted"]] for name, n in links.items()]
         text += ["", table(["link", "crossed", "for nothing"], crossed)]
     if shared:
-        text += ["", table(["unicast", "group", "broadcast", "copies saved", "thrown away"], [list(shared.values())])]
+        text += ["", methods_for_people(shared)]
     return "\n".join(text)

@@ -22,8 +22,10 @@ from state.errors import HilcastError
 from state.messages import Record, Span
 from state.redis_index import RedisIndex
 
-FIGURES = ("unicast", "group", "broadcast", "saved", "discarded")
-"""Messages sent by each method, copies that sharing saved, copies that clients threw away."""
+METHODS = ("unicast", "group", "broadcast")
+FIGURES = ("messages", "saved", "discarded", "spared")
+"""Of a method: messages sent, copies that one message for several clients saved, copies that readers threw away of it;
+of unicast also those that they were spared, because too few of a group were interested (`state/broker/sharing.py`)."""
 
 
 def describe_sharing(config: Config, brokers: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -49,10 +51,25 @@ def describe_sharing(config: Config, brokers: Iterable[str]) -> dict[str, dict[s
         spans = None if open_spans is None else open_spans.get(broker, Counter())
         found[broker] = {
             "topics": shared_topics(config, broker, assignment, spans),
-            **{name: int(figures.get(f"distribution:{broker}:{name}", 0)) for name in FIGURES},
+            "methods": methods(figures, broker),
             **({} if unknown is None else {"spans_unknown": unknown}),
         }
     return found
+
+
+def methods(figures: Mapping[str, float], broker: str) -> dict[str, dict[str, int]]:
+    """What each method did at a broker, from the live figures.
+
+    >>> methods({"distribution:b1:group": 2.0, "distribution:b1:group_saved": 5.0}, "b1")["group"]
+    {'messages': 2, 'saved': 5, 'discarded': 0, 'spared': 0}
+    """
+    return {
+        method: {
+            name: int(figures.get(f"distribution:{broker}:{method}{'' if name == 'messages' else '_' + name}", 0))
+            for name in FIGURES
+        }
+        for method in METHODS
+    }
 
 
 def shared_topics(
@@ -105,20 +122,24 @@ def sharing_for_people(found: Mapping[str, Mapping[str, Any]], type_name: str | 
         for topic in sharing["topics"]
         if type_name is None or topic["type"] in (type_name, None)
     ]
-    figures = [[broker, *(sharing[name] for name in FIGURES)] for broker, sharing in found.items()]
     text = ["", table(["broker", "shared topic", "type", "members", "spans open"], topics)] if topics else []
-    text += ["", table(["broker", "unicast", "group", "broadcast", "copies saved", "thrown away"], figures)]
+    text += ["", methods_for_people({broker: sharing["methods"] for broker, sharing in found.items()})]
     reasons = {sharing["spans_unknown"] for sharing in found.values() if "spans_unknown" in sharing}
     return [*text, *(f"open spans are not known: {reason}" for reason in sorted(reasons))]
 
 
-def summed(raw: Mapping[str, float]) -> dict[str, int]:
-    """The figures of all brokers together; nothing if no broker has groups.
+def methods_for_people(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> str:
+    """A table with one line for each broker and method."""
+    heads = ["broker", "method", "messages", "copies saved", "thrown away", "spared"]
+    rows = [[b, method, *(f[n] for n in FIGURES)] for b, by_method in found.items() for method, f in by_method.items()]
+    return table(heads, rows)
 
-    >>> summed({"distribution:b1:group": 2.0, "distribution:b2:group": 3.0, "events": 9.0})["group"]
-    5
+
+def by_broker(figures: Mapping[str, float]) -> dict[str, dict[str, dict[str, int]]]:
+    """What each method did at each broker that has groups.
+
+    >>> by_broker({"distribution:b2:unicast": 3.0, "events": 9.0})["b2"]["unicast"]["messages"]
+    3
     """
-    counted = {name: value for name, value in raw.items() if name.startswith("distribution:")}
-    if not counted:
-        return {}
-    return {name: int(sum(v for key, v in counted.items() if key.endswith(f":{name}"))) for name in FIGURES}
+    brokers = sorted({name.split(":")[1] for name in figures if name.startswith("distribution:")})
+    return {broker: methods(figures, broker) for broker in brokers}

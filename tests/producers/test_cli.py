@@ -19,7 +19,6 @@ from infra.local.ports import free_port
 from producers import cli
 from producers.commands.checking import needed_topics
 from producers.commands.output import Style
-from producers.commands.sharing import FIGURES
 from producers.transport import open_transport
 from state.broker.forwarding import READABLE_MAX
 from state.broker.index import CompiledPart, compile_part
@@ -412,6 +411,15 @@ def test_inspect_shows_what_reductions_hold(here, capsys):
     assert re.search(r"cube:0 +b3 +5 +3 +2 +- +1,000 +0 boxes\n", shown)
 
 
+DISTRIBUTED = ("unicast", "unicast_spared", "group", "group_saved", "group_discarded")
+DISTRIBUTED += ("broadcast", "broadcast_saved", "broadcast_discarded")
+BY_METHOD = {
+    "unicast": {"messages": 10, "saved": 0, "discarded": 0, "spared": 11},
+    "group": {"messages": 12, "saved": 13, "discarded": 14, "spared": 0},
+    "broadcast": {"messages": 15, "saved": 16, "discarded": 17, "spared": 0},
+}
+
+
 @pytest.fixture
 def sharing(services, unique, here, tmp_path, wire):
     """The same overlay with groups at b1, an assignment in Redis, spans in Kafka, and figures of two brokers."""
@@ -424,7 +432,7 @@ def sharing(services, unique, here, tmp_path, wire):
     assignment = Assignment(clients=["alice", "bob", "carol"], threshold=0.1, broadcast=0.5, types={"quote": quote})
     index = RedisIndex(config)
     index.publish_groups("b1", 1, assignment.encode(), {})
-    index.count({f"distribution:b1:{name}": 10 + i for i, name in enumerate(FIGURES)})
+    index.count({f"distribution:b1:{name}": 10 + i for i, name in enumerate(DISTRIBUTED)})
     index.count({"distribution:b3:group": 7, "events": 1})
     index.close()
     group, left = config.topics.group("b1", 4), config.topics.group("b1", 1)
@@ -448,28 +456,28 @@ def test_inspect_shows_groups_and_what_they_saved(sharing, capsys):
         (topics.broadcast("b1"), None, 3, 0),
         (topics.group("b1", 1), None, 0, 1),
     ]
-    assert found["distribution"] == {"unicast": 10, "group": 11, "broadcast": 12, "saved": 13, "discarded": 14}
+    assert found["distribution"] == {"methods": BY_METHOD}
     assert run("inspect", "--json") == 0
     one, two, three = json.loads(capsys.readouterr().out)
-    assert (one["distribution"]["saved"], three["distribution"]["group"], three["distribution"]["topics"]) == (
-        13,
-        7,
-        [],
-    )
+    assert one["distribution"]["methods"] == BY_METHOD
+    assert (three["distribution"]["methods"]["group"]["messages"], three["distribution"]["topics"]) == (7, [])
     assert "distribution" not in two
     assert run("inspect", "b1", "quote") == 0
     shown = capsys.readouterr().out
-    assert "copies saved" in shown
+    assert re.search(r"broker +method +messages +copies saved +thrown away +spared\n", shown)
+    assert re.search(r"b1 +unicast +10 +0 +0 +11\nb1 +group +12 +13 +14 +0\nb1 +broadcast +15 +16 +17 +0\n", shown)
     assert re.search(rf"b1 +{re.escape(topics.group('b1', 4))} +quote +2 +2\n", shown)
 
 
-def test_status_sums_the_distribution(sharing, capsys):
-    """Over all brokers, by method."""
+def test_status_shows_what_each_method_did_at_each_broker(sharing, capsys):
+    """The same figures as inspect, of all brokers that have groups."""
     assert run("status", "--json") == 0
     figures = json.loads(capsys.readouterr().out)["figures"]
-    assert figures["distribution"] == {"unicast": 10, "group": 18, "broadcast": 12, "saved": 13, "discarded": 14}
+    assert set(figures["distribution"]) == {"b1", "b3"}
+    assert figures["distribution"]["b1"] == BY_METHOD
+    assert figures["distribution"]["b3"]["group"]["messages"] == 7
     assert run("status") == 0
-    assert re.search(r"copies saved +thrown away\n +10 +18 +12 +13 +14\n", capsys.readouterr().out)
+    assert re.search(r"b1 +group +12 +13 +14 +0\n", capsys.readouterr().out)
 
 
 def test_inspect_shows_what_redis_holds_while_kafka_is_away(services, sharing, tmp_path, capsys, monkeypatch):

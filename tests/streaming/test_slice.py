@@ -213,7 +213,7 @@ def test_a_group_gets_one_message_that_names_its_members():
     assert group["hilcast_epoch"] == b"1.7"
     assert not {"hilcast_client", "hilcast_delivery"} & set(group)
     assert counted[0]["distribution:b1:group"] == 1
-    assert counted[0]["distribution:b1:saved"] == 1
+    assert counted[0]["distribution:b1:group_saved"] == 1
 
 
 def test_copies_keep_the_order_of_their_input():
