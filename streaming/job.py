@@ -49,6 +49,7 @@ WATCH_S = 1.0
 TOPICS_S = 5.0
 REPUBLISH_S = 20.0
 HEARTBEAT_S = 30.0
+PROGRESS_S = 5.0
 RESTART_S = 2.0
 RESTART_MAX_S = 30.0
 
@@ -200,7 +201,7 @@ class Job:
         starting = self.offsets.begin()
         samples = sample(self.config)
         context = Context(self.config, number, 0, samples=samples)
-        rebuilt = rebuild(((*key, fact) for key, fact in self.registry.facts.items()), context, _progress)
+        rebuilt = rebuild(((*key, fact) for key, fact in self.registry.facts.items()), context, _Progress())
         self._install(rebuilt, number)
         generation = Generation(number, fingerprint, json.dumps(starting), samples)
         self.checkpoint.begin(generation)
@@ -388,6 +389,13 @@ def _jvm_pid(spark: SparkSession) -> int:
     return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
 
 
-def _progress(done: int, total: int) -> None:
-    if done % 500 == 0:
-        say(f"rebuilding: {done} steps done, {total - done} known to come")
+class _Progress:
+    """Says every few seconds how far a long step is."""
+
+    def __init__(self) -> None:
+        self.said = time.monotonic()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if time.monotonic() - self.said > PROGRESS_S:
+            self.said = time.monotonic()
+            say(f"rebuilding: {done} of {total} {what}")

@@ -86,6 +86,8 @@ class Cube:
         self.dirty = blob is None
         self._reductions: dict[str, Reduction] = {}
         """Those that were unpacked in this batch."""
+        self._moved: set[str] = set()
+        """Neighbours whose reduction is ahead of its packed form."""
         self.figures: dict[str, int] = {}
 
     # ── incoming streams ────────────────────────────────────────────────────────────────────────────────────────
@@ -229,16 +231,32 @@ class Cube:
 
     def finish(self) -> Result:
         """Decide what each neighbour must now hold, compile the index, pack the state."""
+        concerned = [n for n in self.neighbours if self._concerns(n)]
+        outputs = self.advance()
+        state = self.encoded()
+        index = compile_part(self.compiled()) if self.dirty else None
+        told, reduced = self.forwarding(concerned), self.reduced(concerned)
+        return Result(state, outputs, index, set(), self.figures, told, reduced)
+
+    def advance(self) -> list[Output]:
+        """Decide what each neighbour must now hold, and what to tell it; then there is nothing left to say."""
         for source in sorted(self.resyncs):
             request = Resync(str(self.key), self.dialect)
             self.outputs.append(Output(self.context.topics.control, source.encode(), encode(request)))
         outbox = Outbox(str(self.key), self.context.generation, self.dialect, self.state.sequences)
         for neighbour in self.neighbours:
             self._forward(neighbour, outbox)
-        index = compile_part(self.compiled()) if self.dirty else None
-        concerned = [n for n in self.neighbours if self._concerns(n)]
-        told, reduced = self.forwarding(concerned), self.reduced(concerned)
-        return Result(encode_state(self.state), self.outputs, index, set(), self.figures, told, reduced)
+        outputs, self.outputs = self.outputs, []
+        self.changed, self.ads_changed = {}, {}
+        self.resyncs, self.snapshots = set(), set()
+        return outputs
+
+    def encoded(self) -> bytes:
+        """The state of this key, packed."""
+        for neighbour in sorted(self._moved):
+            self.state.reductions[neighbour] = self.reduction(neighbour).encode()
+        self._moved = set()
+        return encode_state(self.state)
 
     def _concerns(self, neighbour: str) -> bool:
         """Whether this batch can have changed what is forwarded to a neighbour."""
@@ -298,7 +316,7 @@ class Cube:
             return
         reduction = self.reduction(neighbour)
         delta = reduction.update(added, removed)
-        self.state.reductions[neighbour] = reduction.encode()
+        self._moved.add(neighbour)
         self._count(len(added) + len(removed), len(delta.added) + len(delta.removed))
         entries = reduction.forwarded() if snapshot else delta.added
         if snapshot:

@@ -5,7 +5,7 @@ deployments', are put through the same core, wave by wave, until nothing is left
 anything routes with it. What other deployments' brokers would have said is computed here too, and stands in until their
 own snapshots arrive.
 
-    registry facts ──> homes ──> cubes ──> neighbours' cubes ──> ... ──> quiet
+    registry facts ──> homes ──> cubes ──> neighbours' cubes ──> ... ──> quiet, part by part
                                                                           ├─> states of our keys   (seeds)
                                                                           ├─> compiled indexes     (Redis)
                                                                           └─> greetings to other deployments
@@ -18,14 +18,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from state.broker.context import Context
-from state.broker.core import handle
-from state.broker.cube import Cube, decode_state, encode_state
+from state.broker.cube import Cube
 from state.broker.home import Fact, Home
 from state.broker.index import compile_part
 from state.broker.keys import Key, home_key, index_keys
-from state.broker.protocol import Resync, encode
+from state.broker.protocol import Change, Resync, decode, encode
 from state.errors import HilcastError
-from state.messages import Output, Record, receipt
+from state.messages import Output, receipt
 
 
 @dataclass
@@ -46,7 +45,7 @@ class Rebuilt:
 def rebuild(
     facts: Iterable[tuple[str, str, str, str, Fact]],
     context: Context,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Rebuilt:
     """Fold facts (kind, broker, type, id, fact) into the states, indexes and messages of a new generation.
 
@@ -55,19 +54,29 @@ def rebuild(
     """
     everyone = context.of_everyone()
     rebuilt = Rebuilt()
-    states, messages = _restore_homes(facts, everyone, frozenset(context.hosts), rebuilt)
-    _settle(states, messages, everyone, progress)
-    ours = set(context.hosts)
-    for key in sorted(states):
-        if key.broker in ours:
-            rebuilt.states[str(key)] = _ours(key, states[key], context)
+    by_part = _restore_homes(facts, everyone, frozenset(context.hosts), rebuilt, progress)
+    keys: dict[tuple[str, str], list[Key]] = defaultdict(list)
     for key in index_keys(context.config, context.hosts):
-        cube = Cube(key, rebuilt.states.get(str(key)), context)
-        rebuilt.indexes[str(key)] = compile_part(cube.compiled())
-        rebuilt.forwarding[str(key)] = cube.forwarding(cube.neighbours)
-        rebuilt.reduced[str(key)] = cube.reduced(cube.neighbours)
-        _greet(key, cube, context, rebuilt)
+        keys[key.type, key.part].append(key)
+    for done, part in enumerate(sorted(keys)):
+        cubes = _settle(by_part.pop(part, {}), everyone)
+        for key in keys[part]:
+            _finish(key, cubes.get(key), context, rebuilt)
+        progress("parts", done + 1, len(keys))
+    assert not by_part, "every part is somewhere of ours, for every broker has every part"
     return rebuilt
+
+
+def _finish(key: Key, settled: Cube | None, context: Context, rebuilt: Rebuilt) -> None:
+    """Take one part of ours over into the new generation."""
+    cube = settled or Cube(key, None, context)
+    if settled is not None:
+        _forget_strangers(cube, context)
+        rebuilt.states[str(key)] = cube.encoded()
+    rebuilt.indexes[str(key)] = compile_part(cube.compiled())
+    rebuilt.forwarding[str(key)] = cube.forwarding(cube.neighbours)
+    rebuilt.reduced[str(key)] = cube.reduced(cube.neighbours)
+    _greet(key, cube, context, rebuilt)
 
 
 def _restore_homes(
@@ -75,7 +84,9 @@ def _restore_homes(
     everyone: Context,
     ours: frozenset[str],
     rebuilt: Rebuilt,
-) -> tuple[dict[Key, bytes], dict[Key, list[Output]]]:
+    progress: Callable[[str, int, int], None],
+) -> dict[tuple[str, str], dict[Key, list[Change]]]:
+    """Put the facts into homes; return what these tell cubes, by type and part."""
     by_home: dict[Key, list[tuple[str, Fact]]] = defaultdict(list)
     for kind, broker, type_name, id, fact in facts:
         if broker in everyone.config.overlay.brokers and type_name in everyone.config.types:
@@ -83,23 +94,32 @@ def _restore_homes(
             by_home[home].append((f"{'a' if kind == 'advertisement' else 's'}/{id}", fact))
         elif fact.live and (broker in ours or everyone.config.overlay.brokers[0] in ours):
             rebuilt.outputs.append(_displaced(kind, broker, type_name, id, fact, everyone))
-    states: dict[Key, bytes] = {}
-    messages: dict[Key, list[Output]] = defaultdict(list)
+    by_part: dict[tuple[str, str], dict[Key, list[Change]]] = defaultdict(dict)
+    done, total = 0, sum(map(len, by_home.values()))
     for key in sorted(by_home):
         home_state = Home(key, None, everyone)
         for slot, fact in sorted(by_home[key], key=lambda item: (item[1].offset, item[0])):
             home_state.restore(slot, fact)
+            done += 1
+            progress("registrations", done, total)
         result = home_state.finish()
-        assert result.state is not None
-        states[key] = result.state
         for output in result.outputs:
             if output.topic == everyone.topics.control:
-                messages[Key.parse((output.key or b"").decode())].append(output)
+                target, change = _addressed(output)
+                by_part[target.type, target.part].setdefault(target, []).append(change)
             elif key.broker in ours:
                 rebuilt.outputs.append(output)
         if key.broker in ours:
+            assert result.state is not None
+            rebuilt.states[str(key)] = result.state
             rebuilt.topics |= result.topics
-    return states, messages
+    return by_part
+
+
+def _addressed(output: Output) -> tuple[Key, Change]:
+    message = decode(output.value or b"")
+    assert isinstance(message, Change)
+    return Key.parse((output.key or b"").decode()), message
 
 
 def _displaced(kind: str, broker: str, type_name: str, id: str, fact: Fact, context: Context) -> Output:
@@ -121,42 +141,30 @@ def _displaced(kind: str, broker: str, type_name: str, id: str, fact: Fact, cont
     )
 
 
-def _settle(
-    states: dict[Key, bytes],
-    messages: dict[Key, list[Output]],
-    context: Context,
-    progress: Callable[[int, int], None],
-) -> None:
-    """Deliver messages wave by wave until nothing is left to say."""
-    offset, done = 0, 0
+def _settle(messages: dict[Key, list[Change]], context: Context) -> dict[Key, Cube]:
+    """Deliver the messages of one part wave by wave until nothing is left to say."""
+    cubes: dict[Key, Cube] = {}
     while messages:
         wave, messages = messages, defaultdict(list)
         for key in sorted(wave):
-            records = []
-            for output in wave[key]:
-                offset += 1
-                records.append(Record(output.topic, 0, offset, 0, output.key, output.value))
-            result = handle(str(key), states.get(key), records, context)
-            assert result.state is not None
-            states[key] = result.state
-            for output in result.outputs:
-                messages[Key.parse((output.key or b"").decode())].append(output)
-            done += 1
-            progress(done, done + len(messages))
+            cube = cubes.setdefault(key, Cube(key, None, context))
+            for change in wave[key]:
+                cube.apply(change)
+            for output in cube.advance():
+                target, change = _addressed(output)
+                messages[target].append(change)
+    return cubes
 
 
-def _ours(key: Key, blob: bytes, context: Context) -> bytes:
-    """A state as this deployment begins with it: what others' brokers said stands in until they say it themselves."""
-    if key.is_home:
-        return blob
-    state = decode_state(blob)
+def _forget_strangers(cube: Cube, context: Context) -> None:
+    """What others' brokers said stands in until they say it themselves: their streams begin anew."""
+    state = cube.state
     for source in list(state.incoming):
         if Key.parse(source).broker not in context.hosts:
             state.incoming[source] = (0, 0)
     for target in list(state.sequences):
         if Key.parse(target).broker not in context.hosts:
             state.sequences[target] = 0
-    return encode_state(state)
 
 
 def _greet(key: Key, cube: Cube, context: Context, rebuilt: Rebuilt) -> None:
@@ -166,10 +174,8 @@ def _greet(key: Key, cube: Cube, context: Context, rebuilt: Rebuilt) -> None:
         return
     for neighbour in foreign:
         cube.resync(Resync(str(key.at(neighbour)), cube.dialect))
-    result = cube.finish()
-    assert result.state is not None
-    rebuilt.states[str(key)] = result.state
-    rebuilt.outputs += result.outputs
+    rebuilt.outputs += cube.advance()
+    rebuilt.states[str(key)] = cube.encoded()
     for neighbour in foreign:
         request = encode(Resync(str(key), cube.dialect))
         rebuilt.outputs.append(Output(context.topics.control, str(key.at(neighbour)).encode(), request))

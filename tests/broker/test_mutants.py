@@ -22,7 +22,7 @@ MUTANTS = [
     (musts.another_grid_is_not_understood, "cube", "if message.grid != self.dialect:", "if False:"),
     (musts.removals_travel_in_the_last_part, "protocol", "last = i == len(chunks) - 1", "last = i == 0"),
     (musts.promoted_before_removed_in_one_step, "cube", "if snapshot else delta.added", "if snapshot else {}"),
-    (musts.a_new_generation_opens_with_snapshots, "rebuild", "        _greet(key, cube, context, rebuilt)\n", ""),
+    (musts.a_new_generation_opens_with_snapshots, "rebuild", "    _greet(key, cube, context, rebuilt)\n", ""),
     (musts.records_are_applied_in_order, "core", "sorted(records, key=lambda r: r.place)", "records"),
     (musts.a_replay_writes_the_same_bytes, "core", "sorted(records, key=lambda r: r.place)", "records"),
     (musts.a_replay_of_the_inbox_is_not_new, "home", "record.offset <= known.offset:", "False:"),
