@@ -39,6 +39,8 @@ Forwarding = Mapping[str, Mapping[str, str]]
 Reduced = Mapping[str, Mapping[str, int]]
 """By neighbour: the same in numbers."""
 
+MGET_MAX = 16
+"""Parts asked for at once: a large index is not copied whole by Redis, nor held twice here."""
 _PUBLISH = """
 local old = redis.call('HGET', KEYS[1], ARGV[1])
 if old then
@@ -205,10 +207,12 @@ class RedisIndex:
 
     def load(self, keys: list[Key]) -> list[tuple[str, CompiledPart] | None]:
         """Epoch and index of each part; None where it is missing or damaged."""
-        if not keys:
-            return []
-        blobs = self._client.mget([self._name(key, "index") for key in keys])
-        return [_unseal(blob) for blob in blobs]
+        names = [self._name(key, "index") for key in keys]
+        return [
+            _unseal(blob)
+            for first in range(0, len(names), MGET_MAX)
+            for blob in self._client.mget(names[first : first + MGET_MAX])
+        ]
 
     def load_groups(self, broker: str) -> tuple[str, bytes] | None:
         """Epoch and packed assignment of a broker; None where it is missing or damaged."""

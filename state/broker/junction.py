@@ -163,8 +163,8 @@ class Junction:
             new.append((part, fresh, same))
             rows, owners = unpack(part.boxes), np.frombuffer(part.owners, "<i4")
             assert isinstance(rows, Boxes)
-            mine = np.isin(owners, fresh) if was is not None else slice(None)
-            boxes.append(Boxes(rows.lows[mine], rows.highs[mine]))
+            mine = np.ones(len(owners), bool) if was is None else np.isin(owners, fresh)
+            boxes.append(rows.take(mine))
             numbers.append(same[owners[mine]])
         away = np.concatenate([_NONE, *gone])
         if not len(away) and not any(len(fresh) for _, fresh, _ in new):
@@ -228,7 +228,7 @@ class Junction:
                 self._placed[key].links[neighbour] = same
                 rows = unpack(packed)
                 assert isinstance(rows, Boxes)
-                boxes.append(Boxes(rows.lows[fresh], rows.highs[fresh]))
+                boxes.append(rows.take(fresh))
                 numbers.append(same[fresh])
         away = np.concatenate([_NONE, *gone])
         link.change(away, join_boxes(boxes, self.event_type.d), np.concatenate([_NONE, *numbers]))

@@ -119,7 +119,7 @@ class Groups:
     def remove(self, owners: Ints) -> None:
         """Withdraw subscriptions, all their boxes; unknown ones are ignored. Cost: O(kept cells * boxes gone)."""
         gone = np.isin(self.owners, owners)
-        lost = Boxes(self.boxes.lows[gone], self.boxes.highs[gone])
+        lost = self.boxes.take(gone)
         self.holding -= _holding(self.grid, self.cells, lost, self.clients[gone], self.holding.shape[1])
         self.boxes = Boxes(self.boxes.lows[~gone], self.boxes.highs[~gone])
         self.owners, self.clients = self.owners[~gone], self.clients[~gone]

@@ -497,7 +497,7 @@ class NegativeSpace:
             self._approximate.give_back(active)
         if self._exact is not None:
             was_cut = np.concatenate(cut)
-            self._exact.give_back(Boxes(hole.lows[was_cut], hole.highs[was_cut]), self._active)
+            self._exact.give_back(hole.take(was_cut), self._active)
         touched = [self._passive.meeting(low, high) for low, high in hole]
         ids = self._passive.ids(np.concatenate(touched))
         self._counters["reexamined"] += len(ids)

@@ -734,7 +734,7 @@ def _meets_once(tree: NegativeTree, node: int) -> bool:
 def in_order(boxes: Boxes) -> Boxes:
     """Disjoint boxes in the order of their low corners: the same for the same set."""
     order = np.lexsort(boxes.lows.T[::-1])
-    return Boxes(boxes.lows[order], boxes.highs[order])
+    return boxes.take(order)
 
 
 def concatenated(parts: list[Boxes], d: int) -> Boxes:

@@ -125,7 +125,7 @@ def _delivers(part: CompiledPart, id: str, ranks: Ranks) -> bool:
     assert isinstance(boxes, Boxes)
     owners = np.frombuffer(part.owners, "<i4")
     mine = np.isin(owners, [i for i, other in enumerate(part.ids) if other == id])
-    return bool(Boxes(boxes.lows[mine], boxes.highs[mine]).contains(ranks)[0])
+    return bool(boxes.take(mine).contains(ranks)[0])
 
 
 def _holds(part: CompiledPart, neighbour: str, ranks: Ranks, index: int) -> bool:

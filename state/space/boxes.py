@@ -76,6 +76,10 @@ class Boxes:
     def __iter__(self) -> Iterator[tuple[Ranks, Ranks]]:
         return iter(zip(self.lows, self.highs, strict=True))
 
+    def take(self, which: NDArray[np.int64] | NDArray[np.bool_]) -> Boxes:
+        """Some of these boxes, by position or by a mask."""
+        return Boxes(self.lows[which], self.highs[which])
+
     def contains(self, points: Ranks) -> NDArray[np.bool_]:
         """Tell for each row of `points` whether some box holds it. Cost: O(n * d * points), vectorised."""
         inside = np.zeros(len(points), dtype=bool)
