@@ -63,11 +63,10 @@ def in_force(config: Config, timeout_s: float) -> float:
 
 def subscribe(config: Config, first: int, count: int, per_event: float) -> None:
     """Send subscriptions at random brokers."""
-    rng = random.Random(first)
     producer = Producer({"bootstrap.servers": config.deployment.kafka, "linger.ms": 10})
-    for i, fact in enumerate(subscriptions(config, count, per_event, rng)):
-        value = json.dumps({"client": fact.owner, "filter": json.loads(fact.filter or '""')})
-        key = f"{rng.choice(config.overlay.brokers)}/quote/s{first + i}"
+    for i, one in enumerate(subscriptions(config, count, per_event, seed=first)):
+        value = json.dumps({"client": one.client, "filter": one.text})
+        key = f"{config.overlay.brokers[one.broker]}/quote/s{first + i}"
         producer.produce(config.topics.subscriptions, key=key, value=value)
         producer.poll(0)
     producer.flush()

@@ -1,10 +1,11 @@
 """The router against the same pipeline without matching, in one run: same source, mapInArrow, same sink, same rows out.
 
-    python -m benchmarks.pipeline [--subscriptions 10000] [--brokers 5] [--events 400000] [--reduction covering]
+    python -m benchmarks.pipeline [--subscriptions 100000] [--brokers 7] [--events 600000] [--bulk]
 
 Both sides read the same publications topic on a real Kafka in batches of 100,000, JSON decoding included for the
-router; the identity writes as many rows per event as the router did, to as many topics. The index is built in bulk by
-the core and published to a real Redis; the events take the real path. Prints rows and events per second and the ratio.
+router; the identity writes as many rows per event as the router did, to as many topics. The index is built by
+the core and published to a real Redis; the events take the real path. Prints rows and events per second, the ratio, and
+the memory of the route workers.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import argparse
 import json
 import os
 import random
+import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,12 +30,17 @@ from pyspark.sql import SparkSession
 
 from infra.local import jars
 from infra.local.services import LocalServices
+from state.broker.bulk import Subscriptions, bulk_index
 from state.broker.context import Context
 from state.broker.home import Fact
 from state.broker.keys import Key
 from state.broker.rebuild import rebuild
 from state.config import Config, parse
+from state.filters.geometry import geometry
+from state.filters.grammar import parse as parse_filter
 from state.redis_index import RedisIndex
+from state.space.boxes import Boxes
+from state.space.ranks import rank
 from streaming import route
 from streaming.boot import Boot
 from streaming.settings import session, sink_options
@@ -40,6 +48,8 @@ from streaming.topics import TopicKeeper
 
 CLIENTS = 100
 SYMBOLS = 2000
+REBUILT_MAX = 200_000
+"""Above this the index is built in bulk."""
 
 
 def configuration(services: LocalServices, folder: Path, brokers: int, reduction: str) -> tuple[Config, Path]:
@@ -74,36 +84,94 @@ halted = {{ kind = "boolean" }}
     return parse(text), path
 
 
-def subscriptions(config: Config, count: int, per_event: float, rng: random.Random) -> Iterator[Fact]:
-    """Filters of three predicates; widths chosen so that about `per_event` of them hold for an event."""
-    share = min(1.0, per_event * SYMBOLS / count)
-    side = share**0.5
-    for i in range(count):
-        low, volume = rng.random() * (1 - side) * 1000, rng.random() * (1 - side) * 1_000_000
-        text = (
-            f"symbol = 'S{rng.randrange(SYMBOLS)}' AND price BETWEEN {low:.3f} AND {low + side * 1000:.3f} "
-            f"AND volume BETWEEN {int(volume)} AND {int(volume + side * 1_000_000)}"
-        )
-        yield Fact(
-            version=1, owner=f"c{rng.randrange(CLIENTS)}", filter=json.dumps(text), ttl_ms=None, expires_ms=None,
-            sink=None, content=b"", topic="bench", partition=0, offset=i, timestamp_ms=0, live=True,
-        )  # fmt: skip
+class Drawn(NamedTuple):
+    """One subscription: three predicates, a client and a broker."""
+
+    symbol: str
+    price: tuple[float, float]
+    volume: tuple[int, int]
+    client: str
+    broker: int
+
+    @property
+    def text(self) -> str:
+        (low, high), (first, last) = self.price, self.volume
+        return f"symbol = '{self.symbol}' AND price BETWEEN {low} AND {high} AND volume BETWEEN {first} AND {last}"
 
 
-def install(config: Config, count: int, per_event: float, seed: int) -> None:
-    """Build the index in bulk and publish it to Redis."""
+def subscriptions(config: Config, count: int, per_event: float, seed: int) -> Iterator[Drawn]:
+    """Draw filters; widths chosen so that about `per_event` of them hold for an event."""
     rng = random.Random(seed)
-    brokers = config.overlay.brokers
-    facts = [
-        ("subscription", rng.choice(brokers), "quote", f"s{i}", fact)
-        for i, fact in enumerate(subscriptions(config, count, per_event, rng))
-    ]
+    side = min(1.0, per_event * SYMBOLS / count) ** 0.5
+    for _ in range(count):
+        low, volume = rng.random() * (1 - side) * 1000, rng.random() * (1 - side) * 1_000_000
+        yield Drawn(
+            f"S{rng.randrange(SYMBOLS)}",
+            (round(low, 3), round(low + side * 1000, 3)),
+            (int(volume), int(volume + side * 1_000_000)),
+            f"c{rng.randrange(CLIENTS)}",
+            rng.randrange(len(config.overlay.brokers)),
+        )
+
+
+def install(config: Config, drawn: Iterable[Drawn], bulk: bool) -> None:
+    """Build the index and publish it to Redis: by the rebuild of a generation, or in bulk."""
     started = time.monotonic()
-    rebuilt = rebuild(facts, Context(config, 1, 0))
-    TopicKeeper(config).ensure(rebuilt.topics)
-    RedisIndex(config).publish({Key.parse(key): blob for key, blob in rebuilt.indexes.items()}, 1, 0)
-    size = sum(map(len, rebuilt.indexes.values())) / 1e6
-    print(f"index of {count} subscriptions built in {time.monotonic() - started:.1f} s, {size:.1f} MB in Redis")
+    redis, size, topics = RedisIndex(config), 0, {config.topics.deliver(f"c{i}") for i in range(CLIENTS)}
+    for i, (key, blob) in enumerate((_in_bulk if bulk else _rebuilt)(config, drawn)):
+        redis.publish({key: blob}, 1, 0)
+        size += len(blob)
+        if i % 100 == 99:
+            print(f"  {i + 1} parts written, {time.monotonic() - started:.0f} s", flush=True)
+    TopicKeeper(config).ensure(topics)
+    how = "in bulk" if bulk else "by rebuild"
+    print(f"index built {how} in {time.monotonic() - started:.1f} s, {size / 1e6:.1f} MB in Redis", flush=True)
+
+
+def _rebuilt(config: Config, drawn: Iterable[Drawn]) -> Iterator[tuple[Key, bytes]]:
+    facts = [
+        ("subscription", config.overlay.brokers[one.broker], "quote", f"s{i}", _fact(i, one))
+        for i, one in enumerate(drawn)
+    ]
+
+    def progress(what: str, done: int, total: int) -> None:
+        if done % max(1, total // 10) == 0:
+            print(f"  {done} of {total} {what}", flush=True)
+
+    for key, blob in rebuild(facts, Context(config, 1, 0), progress).indexes.items():
+        yield Key.parse(key), blob
+
+
+def _fact(offset: int, one: Drawn) -> Fact:
+    return Fact(
+        version=1, owner=one.client, filter=json.dumps(one.text), ttl_ms=None, expires_ms=None, sink=None, content=b"",
+        topic="bench", partition=0, offset=offset, timestamp_ms=0, live=True,
+    )  # fmt: skip
+
+
+def _in_bulk(config: Config, drawn: Iterable[Drawn]) -> Iterator[tuple[Key, bytes]]:
+    """The same filters as boxes, with no text to read; a sample is compared with what their text says."""
+    every = list(drawn)
+    event_type = config.types["quote"]
+    attributes = {a.name: (i, a) for i, a in enumerate(event_type.attributes)}
+    whole = Boxes.everything(event_type.d)
+    lows, highs = (np.repeat(corner, len(every), axis=0) for corner in (whole.lows, whole.highs))
+    spans: dict[str, Sequence[tuple[object, object]]] = {
+        "symbol": [(one.symbol, one.symbol) for one in every],
+        "price": [one.price for one in every],
+        "volume": [one.volume for one in every],
+    }
+    for name, values in spans.items():
+        column, attribute = attributes[name]
+        known = cache(partial(rank, attribute))
+        lows[:, column] = [known(low) for low, _ in values]
+        highs[:, column] = [known(high) for _, high in values]
+    boxes = Boxes(lows, highs)
+    for i in range(0, len(every), max(1, len(every) // 100)):
+        assert geometry(parse_filter(every[i].text, event_type), event_type).boxes == boxes.take(np.array([i]))
+    brokers = np.array([one.broker for one in every])
+    columns = Subscriptions(boxes, [f"s{i}" for i in range(len(every))], [one.client for one in every], brokers)
+    return bulk_index(config, "quote", columns)
 
 
 def publish(config: Config, count: int, seed: int) -> None:
@@ -142,6 +210,13 @@ def identity_batches(topics: list[str], rows: float, batches: Iterator[pa.Record
         )
 
 
+def routed_batches(boot: Boot, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The route query's own function; the worker then notes its greatest memory."""
+    yield from route.route_batches(boot, batches)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    Path(folder, f"memory.{os.getpid()}").write_text(str(peak))
+
+
 def run(spark: SparkSession, config: Config, function: object, checkpoint: str) -> tuple[float, int]:
     """Run one pipeline over the whole topic; seconds of the batches after the first two, events in them."""
     query = (
@@ -176,7 +251,8 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, default=5)
     parser.add_argument("--events", type=int, default=600_000)
     parser.add_argument("--per-event", type=float, default=2.0, help="matching subscriptions per event, about")
-    parser.add_argument("--reduction", default="covering")
+    parser.add_argument("--reduction", default="covering", help="of the rebuild; in bulk nothing is reduced")
+    parser.add_argument("--bulk", action="store_true", help="build the index from columns, with no state beside it")
     on_services(race, parser.parse_args())
 
 
@@ -195,14 +271,16 @@ def race(services: LocalServices, folder: Path, options: argparse.Namespace) -> 
     """Both sides twice, the second time counts."""
     config, path = configuration(services, folder, options.brokers, options.reduction)
     TopicKeeper(config).ensure_needed()
-    install(config, options.subscriptions, options.per_event, seed=1)
+    bulk = options.bulk or options.subscriptions > REBUILT_MAX
+    install(config, subscriptions(config, options.subscriptions, options.per_event, seed=1), bulk)
     publish(config, options.events, seed=2)
     spark = session(config, str(path))
     spark.sparkContext.setLogLevel("ERROR")
     links = [config.topics.link(a, b) for pair in config.overlay.links for a, b in (pair, pair[::-1])]
     topics = sorted([*links, *(config.topics.deliver(f"c{i}") for i in range(CLIENTS))])
     before = rows_written(config, topics)
-    routed_s, events = run(spark, config, partial(route.route_batches, Boot(config, 1)), str(folder / "r"))
+    name = str(folder)
+    routed_s, events = run(spark, config, partial(routed_batches, Boot(config, 1), name), str(folder / "r"))
     rows = (rows_written(config, topics) - before) / options.events
     identity_s, same = run(spark, config, partial(identity_batches, topics, rows), str(folder / "i"))
     assert events == same
@@ -210,6 +288,9 @@ def race(services: LocalServices, folder: Path, options: argparse.Namespace) -> 
     print(f"{'pipeline':<10}{'events/s':>12}{'rows/s':>12}")
     for label, seconds in (("identity", identity_s), ("router", routed_s)):
         print(f"{label:<10}{events / seconds:>12.0f}{events * rows / seconds:>12.0f}")
+    peaks = ", ".join(f"{float(path.read_text()):.0f} MB" for path in sorted(folder.glob("memory.*")))
+    print(f"greatest memory of each route worker: {peaks}")
+    print(f"{options.subscriptions} subscriptions, {options.brokers} brokers")
     print(f"router / identity = {identity_s / routed_s:.2f}")
     spark.stop()
 
