@@ -42,6 +42,7 @@ from state.messages import (
     receipt,
 )
 from state.space.boxes import Boxes
+from state.space.event_type import Pruning
 from state.space.mapping import read_subscription_mapping
 
 FORMAT = 1
@@ -122,6 +123,8 @@ class Home:
         self.figures: dict[str, int] = {}
         self.entered: set[str] = set()
         """Slots whose filter came in this batch."""
+        self._trees: dict[str, Filter] = {}
+        """By text: filters that were read in this batch for pruning."""
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -284,7 +287,7 @@ class Home:
         predecessor had: cube and wide keys change at different moments, and an event that matches both filters must
         find one of them at every moment.
         """
-        tree = read_filter(filter_value, self.type)
+        tree = self._sent(filter_value)
         shape = geometry(tree, self.type)
         if ranges is not None:
             read_subscription_mapping(ranges, self.grid, shape.boxes)
@@ -417,7 +420,7 @@ class Home:
         """The filter of a slot after the pruning that made this text; None: as it was sent."""
         if text is not None:
             return self._parsed(text)
-        return read_filter(msgspec.json.decode(self.state.facts[slot].filter or "null"), self.type)
+        return self._sent(msgspec.json.decode(self.state.facts[slot].filter or "null"))
 
     def admits(self, slot: str, pruned: Filter) -> bool:
         """Whether what a pruning makes stays with the kind of key that the filter has."""
@@ -444,7 +447,19 @@ class Home:
         return len(self.grid.cubes_of(geometry(filter, self.type).boxes))
 
     def _parsed(self, text: str) -> Filter:
-        return parse(text, self.type, limits=False)
+        """A filter that was printed by us."""
+        if text not in self._trees:
+            self._trees[text] = parse(text, self.type, limits=False)
+        return self._trees[text]
+
+    def _sent(self, filter_value: object) -> Filter:
+        """A filter as clients send it; read once a batch where it is pruned and so asked for again."""
+        if not isinstance(filter_value, str) or self.type.pruning == Pruning():
+            return read_filter(filter_value, self.type)
+        name = f"sent {filter_value}"
+        if name not in self._trees:
+            self._trees[name] = read_filter(filter_value, self.type)
+        return self._trees[name]
 
     # ── effects ─────────────────────────────────────────────────────────────────────────────────────────────────
 

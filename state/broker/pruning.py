@@ -100,6 +100,8 @@ class Settling:
         self._filters = filters
         self._order = {slot: i for i, slot in enumerate(held)}
         self._total = sum(one.predicates for one in held.values())
+        self._current: dict[str, Filter] = {}
+        """Filters as they travel, as far as anybody asked."""
         self.before: dict[str, str | None] = {}
         """Filters that were pruned or unpruned, as they travelled before."""
         self.pruned = 0
@@ -128,6 +130,7 @@ class Settling:
             if one.harm is None:
                 continue  # ranks have changed since it was looked for
             self._change(slot, [*one.steps, Step(one.harm, one.predicates, to_text(found[slot]))], size(found[slot]))
+            self._current[slot] = found[slot]
             self.pruned += 1
             self._look(slot, found)
             if one.harm is not None:
@@ -153,11 +156,12 @@ class Settling:
         self.before.setdefault(slot, one.text)
         self._total += predicates - one.predicates
         one.steps, one.predicates = steps, predicates
+        self._current.pop(slot, None)
 
     def _look(self, slot: str, found: dict[str, Filter]) -> None:
         """Find the best pruning of a filter as it travels: of the least harm, then the one that takes away most."""
         one = self._held[slot]
-        current = self._filters.travelling(slot, one.text)
+        current = self._current.get(slot) or self._filters.travelling(slot, one.text)
         harm_of = self._filters.degradation(slot)(current)
         options = [(round(harm_of(pruned), _DIGITS), size(pruned), pruned) for pruned in prunings(current)]
         options.sort(key=lambda option: option[:2])
