@@ -2,8 +2,8 @@
 
     predicates     which of the filter's hold, with the values that they saw
     conformance    whether an advertisement of the publisher at the entry broker holds (types with advertisements)
-    path, hops     the brokers from the entry to the subscription; which link carries the event, because of what
-    forwarding     what became of the subscription on its way against the path: forwarded, covered, merged
+    path, hops     the brokers from the entry to the subscription; which link carries the event, because of which entry
+    forwarding     what became of the subscription at each broker: forwarded, covered, merged; the path's come first
 
 Pure: what is in Kafka and Redis is handed in. An answer is None, "not known", where Redis does not hold what it needs;
 nothing is guessed. The index is that of now: an event that was routed earlier may have met another one.
@@ -11,9 +11,10 @@ nothing is guessed. The index is that of now: an event that was routed earlier m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Protocol
 
 import msgspec
@@ -46,6 +47,11 @@ COVERED_BY_LARGER = "covered, by a larger entry there"
 EQUAL_HELD = "forwarded, or an equal entry was"
 NOT_HELD = "not forwarded: nothing that was asked for there holds it"
 NEVER_CAME = "it did not come here"
+OTHERS, SHARED, OWN = 0, 1, 2
+"""Whose what carries an event is, seen from the subscription."""
+NOT_REACHED = "it does not come this far"
+SEARCHED_MAX = 16
+"""Brokers behind a link that are searched for the entry that a box on it comes from."""
 
 
 class Index(Protocol):
@@ -110,6 +116,8 @@ class Hop:
     target: str
     carried: bool | None
     part: str | None
+    entry: str | None
+    """The entry that holds the event, BROKER/ID or a range; None where it is not known."""
     asked: str | None
     """The box (in values) or range that holds the event."""
     why: str
@@ -156,7 +164,8 @@ def explained(
 
     Raises HilcastError where the event's or subscription's broker or type is not in the configuration.
     Guarantee: `matches` is what contract.md §4 says; `hops` agree with the router's look-up of the same index.
-    Cost: reads the parts of the event's cubes at each broker of the path.
+    Cost: reads the parts of the event's cubes at each broker of the path, and the words on the subscription, part by
+    part, at every broker.
     """
     for name, broker in (("event", event.broker), ("subscription", subscription.broker)):
         if broker not in config.overlay.brokers:
@@ -170,7 +179,8 @@ def explained(
     way = _Way(config, event, subscription, tree, index)
     same = event.type == subscription.type
     conformance = _conformance(event, advertisements, config.types[event.type])
-    hops = tuple(way.hop(a, b) for a, b in pairwise(path)) if same else ()
+    refused = conformance is not None and not conformance.conforms
+    hops = tuple(_come(way, path, refused)) if same else ()
     forwarding = tuple(way.forwarding(path[::-1])) if tree is not None and same else ()
     return Explanation(
         event=event,
@@ -233,6 +243,14 @@ def _conformance(event: Event, advertisements: Sequence[Registered], event_type:
     return Conformance(event.source, any(ad.holds for ad in announced), tuple(announced))
 
 
+def _come(way: _Way, path: Sequence[str], refused: bool) -> Iterator[Hop]:
+    """The links of the path; behind one that stops the event, or a refusal at its entry, none is reached."""
+    for origin, target in pairwise(path):
+        hop = Hop(origin, target, False, None, None, None, NOT_REACHED) if refused else way.hop(origin, target)
+        refused = hop.carried is False
+        yield hop
+
+
 def _reaches(holds: bool, conformance: Conformance | None, hops: Sequence[Hop], way: _Way) -> bool | None:
     if not holds or (conformance is not None and not conformance.conforms):
         return False
@@ -241,6 +259,19 @@ def _reaches(holds: bool, conformance: Conformance | None, hops: Sequence[Hop], 
 
 
 # --- the way ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """A broker on the subscription's way outwards, and what stands for it there."""
+
+    broker: str
+    came_from: str | None
+    entries: list[str]
+    own: dict[str, Geometry]
+    """The geometry of those entries of which it is known."""
+    lost: str | None
+    """Why nothing stands for it, where that is known."""
 
 
 class _Way:
@@ -281,40 +312,75 @@ class _Way:
 
     def hop(self, origin: str, target: str) -> Hop:
         """Whether the link carries the event: the index at `origin` of what `target` asked for."""
-        found: list[tuple[bool, str, str]] = []
+        found: list[tuple[int, str, str | None, str]] = []
         missing = []
         for part in self.event_parts:
             compiled = self.index.part(self._key(origin, part))
             if compiled is None:
                 missing.append(part)
             elif target in compiled.links:
-                held = self._holding(unpack(compiled.links[target]), part)
-                found += [] if held is None else [(held[0], part, held[1])]
+                held = self._holding(unpack(compiled.links[target]), origin, target, part)
+                found += [] if held is None else [(held[0], part, *held[1:])]
         if found:
-            own, part, asked = max(found, key=lambda one: one[0])
-            why = f"{target} asked for it" + (", for this very subscription or an equal one" if own else "")
-            return Hop(origin, target, True, part, asked, why)
+            share, part, entry, asked = max(found, key=lambda one: one[0])
+            why = f"{target} asked for it" + (", for this very subscription or an equal one" if share == OWN else "")
+            return Hop(origin, target, True, part, entry, asked, why)
         if missing:
-            return Hop(
-                origin, target, None, None, None, f"not known: Redis does not hold {', '.join(missing)} of {origin}"
-            )
-        return Hop(origin, target, False, None, None, f"stopped: nothing that {target} asked for holds it")
+            why = f"not known: Redis does not hold {', '.join(missing)} of {origin}"
+            return Hop(origin, target, None, None, None, None, why)
+        return Hop(origin, target, False, None, None, None, f"stopped: nothing that {target} asked for holds it")
 
-    def _holding(self, asked: Geometry, part: str) -> tuple[bool, str] | None:
-        """What of it holds the event, in words, and whether that is the subscription's own; its own are preferred."""
+    def _holding(self, asked: Geometry, origin: str, target: str, part: str) -> tuple[int, str | None, str] | None:
+        """What of it holds the event: the subscription's share in that, whose it is, and in words.
+
+        The subscription's own box is preferred, then what covers it, or a range that it has a share in.
+        """
         if isinstance(asked, Boxes):
-            rows = np.flatnonzero(((asked.lows <= self.high) & (asked.highs >= self.low)).all(axis=1))
-            if len(rows) == 0:
-                return None
-            own = self._own_in(part)
-            mine = [row for row in rows if _has_row(own, asked.lows[row], asked.highs[row])]
-            row = int(mine[0] if mine else rows[0])
-            return bool(mine), box_text(self.type, asked.lows[row], asked.highs[row])
+            return self._holding_box(asked, origin, target, part)
         place = _first_met(asked, self._event_ranges())
         if place is None:
             return None
-        start, end = int(asked.starts[place]), int(asked.ends[place])
-        return False, f"range {range_id(start, end)}"
+        wanted = self._asked_in(part)
+        assert isinstance(wanted, Ranges), "a link that is asked in ranges is of a type that forwards them"
+        shared = _shared(asked, wanted, self._event_ranges())
+        name = range_id(*(int(ends[place if shared is None else shared]) for ends in (asked.starts, asked.ends)))
+        return OTHERS if shared is None else SHARED, name, f"range {name}"
+
+    def _holding_box(self, asked: Boxes, origin: str, target: str, part: str) -> tuple[int, str | None, str] | None:
+        rows = np.flatnonzero(((asked.lows <= self.high) & (asked.highs >= self.low)).all(axis=1))
+        if len(rows) == 0:
+            return None
+        held, own = Boxes(asked.lows[rows], asked.highs[rows]), self._own_in(part)
+        share = np.full(len(rows), OTHERS)
+        for low, high in own:
+            share[((held.lows <= low) & (held.highs >= high)).all(axis=1)] = SHARED
+        share[[_has_row(own, low, high) for low, high in held]] = OWN
+        best = int(share.argmax())
+        low, high = held.lows[best], held.highs[best]
+        is_own = share[best] == OWN and part in self.parts
+        entry = f"{self.subscription.broker}/{self.subscription.id}" if is_own else None
+        entry = entry or self._owner(origin, target, part, low, high)
+        return int(share[best]), entry, box_text(self.type, low, high)
+
+    def _owner(self, origin: str, target: str, part: str, low: Ranks, high: Ranks) -> str | None:
+        """Whose box this is: a subscription that stands behind the link, nearest first, among some brokers."""
+        for broker in islice(self._behind(origin, target), SEARCHED_MAX):
+            compiled = self.index.part(self._key(broker, part))
+            if compiled is None or compiled.boxes.size == 0:
+                continue
+            boxes = unpack(compiled.boxes)
+            assert isinstance(boxes, Boxes)
+            rows = np.flatnonzero((boxes.lows == low).all(axis=1) & (boxes.highs == high).all(axis=1))
+            if len(rows):
+                return f"{broker}/{compiled.ids[int(np.frombuffer(compiled.owners, '<i4')[rows[0]])]}"
+        return None
+
+    def _behind(self, origin: str, target: str) -> Iterator[str]:
+        """The brokers behind a link, nearest first."""
+        level = [(origin, target)]
+        while level:
+            yield from (broker for _, broker in level)
+            level = [(b, n) for came, b in level for n in self.config.overlay.neighbours(b) if n != came]
 
     def _own_in(self, part: str) -> Boxes:
         """The subscription's boxes in a part."""
@@ -332,27 +398,33 @@ class _Way:
     # ── the subscription against the path ───────────────────────────────────────────────────────────────────────
 
     def forwarding(self, way: Sequence[str]) -> list[Stand]:
-        """What became of the subscription at each broker of `way`, which begins at its own, towards all but it."""
+        """What became of the subscription at every broker; those of `way`, which begins at its own, come first."""
         return [stand for part in self.parts for stand in self._walk(part, way)]
 
-    def _walk(self, part: str, way: Sequence[str]) -> list[Stand]:
-        entries: list[str] = [f"{self.subscription.broker}/{self.subscription.id}"]
-        own: dict[str, Geometry] = {entries[0]: self._asked_in(part)}
-        stands: list[Stand] = []
-        lost: str | None = None
-        for i, broker in enumerate(way):
-            others = [n for n in self.config.overlay.neighbours(broker) if i == 0 or n != way[i - 1]]
-            told = {n: self._how(broker, n, part, entries, own) for n in others}
-            for neighbour, hows in told.items():
-                stands += [Stand(broker, neighbour, part, e, how) for e, how in zip(entries, hows, strict=True)]
-                stands += [] if entries else [Stand(broker, neighbour, part, None, lost)]
-            if i + 1 < len(way) and entries:
-                onward = list(zip(entries, told[way[i + 1]], strict=True))
-                held_back = all(how in (NOT_ADVERTISED, NOT_HELD) for _, how in onward)
-                lost = NEVER_CAME if held_back else None
-                names = [name for entry, how in onward if how is not None for name in carriers(entry, how)]
-                entries, own = self._named_at_next(broker, {name: own.get(name) for name in names})
-        return stands
+    def _walk(self, part: str, way: Sequence[str]) -> Iterator[Stand]:
+        name = f"{self.subscription.broker}/{self.subscription.id}"
+        pending = deque([_Visit(way[0], None, [name], {name: self._asked_in(part)}, None)])
+        while pending:
+            visit = pending.popleft()
+            for n in self.config.overlay.neighbours(visit.broker):
+                if n == visit.came_from:
+                    continue
+                hows = self._how(visit.broker, n, part, visit.entries, visit.own)
+                yield from (Stand(visit.broker, n, part, e, how) for e, how in zip(visit.entries, hows, strict=True))
+                if not visit.entries:
+                    yield Stand(visit.broker, n, part, None, visit.lost)
+                onward = self._onward(visit, n, hows)
+                pending.appendleft(onward) if n in way else pending.append(onward)
+
+    def _onward(self, visit: _Visit, neighbour: str, hows: Sequence[str | None]) -> _Visit:
+        """What stands for the subscription at the next broker."""
+        if not visit.entries:
+            return _Visit(neighbour, visit.broker, [], {}, visit.lost)
+        told = list(zip(visit.entries, hows, strict=True))
+        held_back = all(how in (NOT_ADVERTISED, NOT_HELD) for _, how in told)
+        names = [name for entry, how in told if how is not None for name in carriers(entry, how)]
+        entries, own = self._named_at_next(visit.broker, {name: visit.own.get(name) for name in names})
+        return _Visit(neighbour, visit.broker, entries, own, NEVER_CAME if held_back else None)
 
     def _named_at_next(
         self, broker: str, onward: Mapping[str, Geometry | None]
@@ -382,6 +454,8 @@ class _Way:
         The table of a range reduction is what the neighbour holds, so there that is asked first: it is complete.
         """
         words = self.index.words(self._key(broker, part), neighbour, entries)
+        if None not in words and not forwards_ranges(self.type):
+            return words
         there = self.index.part(self._key(neighbour, part))
         seen = [None if there is None else self._seen(there, broker, own.get(entry)) for entry in entries]
         if forwards_ranges(self.type):
@@ -427,6 +501,15 @@ def _first_met(ranges: Ranges, event: Ranges) -> int | None:
     return int(at[met[0]]) if len(met) else None
 
 
+def _shared(asked: Ranges, own: Ranges, event: Ranges) -> int | None:
+    """The place of the range that holds what `own` and the event have in common; None where they have nothing."""
+    first = _first_met(own, event)
+    if first is None:
+        return None
+    at = int(np.searchsorted(asked.starts, own.starts[first], side="right")) - 1
+    return at if at >= 0 and asked.ends[at] >= own.ends[first] else None
+
+
 def _has_row(boxes: Boxes, low: Ranks, high: Ranks) -> bool:
     return bool(((boxes.lows == low).all(axis=1) & (boxes.highs == high).all(axis=1)).any())
 
@@ -440,6 +523,10 @@ def box_text(event_type: EventType, low: Ranks, high: Ranks) -> str:
     >>> quote = EventType("quote", (Attribute("price", "int"), Attribute("symbol", "text")))
     >>> box_text(quote, np.array([ABSENT + 1, ABSENT]), np.array([99, ABSENT]))
     'price up to 99, symbol absent'
+    >>> from state.space.ranks import rank
+    >>> price = Attribute("price", "float")
+    >>> box_text(EventType("offer", (price,)), np.array([ABSENT]), np.array([rank(price, 5) - 1]))
+    'price absent or below 5.0'
     """
     spans = zip(event_type.attributes, low.tolist(), high.tolist(), strict=True)
     said = [text for attribute, a, b in spans if (text := _span_text(attribute, a, b)) is not None]
@@ -455,11 +542,23 @@ def _span_text(attribute: Attribute, low: int, high: int) -> str | None:
         return None if absent else f"{attribute.name} present"
     if low == high:
         return f"{attribute.name} {_value(attribute, low)}"
+    upper, lower = _bound(attribute, high, +1), _bound(attribute, low, -1)
     if low <= lowest:
-        return f"{attribute.name} {absent}up to {_value(attribute, high)}"
+        return f"{attribute.name} {absent}{'below' if upper else 'up to'} {upper or _value(attribute, high)}"
     if high >= highest:
-        return f"{attribute.name} from {_value(attribute, low)}"
+        return f"{attribute.name} {'above' if lower else 'from'} {lower or _value(attribute, low)}"
+    if upper or lower:
+        first = f"above {lower}" if lower else f"from {_value(attribute, low)}"
+        return f"{attribute.name} {first} and " + (f"below {upper}" if upper else f"up to {_value(attribute, high)}")
     return f"{attribute.name} {_value(attribute, low)} to {_value(attribute, high)}"
+
+
+def _bound(attribute: Attribute, rank: int, step: int) -> str | None:
+    """The value next to a bound, outside, where it says the same in fewer characters: below 100 for up to 99.99999."""
+    if attribute.kind in ("int", "category", "boolean") or unrank(attribute, rank + step) is None:
+        return None
+    outside = _value(attribute, rank + step)
+    return outside if len(outside) < len(_value(attribute, rank)) else None
 
 
 def _value(attribute: Attribute, rank: int) -> str:

@@ -19,9 +19,19 @@ from state.broker.cube import Cube, decode_state
 from state.broker.forwarding import NOT_ADVERTISED, carriers
 from state.broker.index import compile_part
 from state.broker.keys import Key
+from state.broker.protocol import unpack
 from state.config import parse
 from state.errors import HilcastError
-from state.explain import COVERED_BY_LARGER, EQUAL_HELD, NEVER_CAME, NOT_HELD, Event, Registered, explained
+from state.explain import (
+    COVERED_BY_LARGER,
+    EQUAL_HELD,
+    NEVER_CAME,
+    NOT_HELD,
+    NOT_REACHED,
+    Event,
+    Registered,
+    explained,
+)
 from state.messages import Output
 from state.redis_index import RedisIndex
 from state.simulation.world import Event as Publication
@@ -121,7 +131,9 @@ def random_event(draw):
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_what_is_explained_is_what_happens(reduction):
-    """`matches` is the oracle's answer, `reaches` the delivery, each hop the link that the router took or did not."""
+    """`matches` is the oracle's answer, `reaches` the delivery, each hop the link that the router took or did not, and
+    the entry that it names is one that the origin holds from there.
+    """
     draw = random.Random(11)
     world = world_of(reduction)
     filters = {}
@@ -130,7 +142,7 @@ def test_what_is_explained_is_what_happens(reduction):
         filters[f"s{i}"] = broker, random_filter(draw)
         subscribe(world, broker, f"s{i}", filters[f"s{i}"][1])
     world.settle()
-    reached = 0
+    reached = named = 0
     for n in range(40):
         attributes, entry = random_event(draw), f"b{draw.randint(1, 4)}"
         publication = Publication(f"e{n}", "t", entry, msgspec.json.encode(attributes))
@@ -140,14 +152,23 @@ def test_what_is_explained_is_what_happens(reduction):
             found = ask(world, attributes, id, entry)
             assert found.matches == oracle.evaluate(filters[id][1], attributes, ATTRIBUTES), (id, attributes)
             assert found.reaches == (id in got)
-            taken = True
             for hop in found.hops:
-                # behind a link that stopped it the router has nothing to say
-                taken = taken and hop.carried
-                assert not taken or (hop.origin, hop.target) in links
-                assert taken or (hop.origin, hop.target) not in links or hop.carried
+                assert hop.carried == ((hop.origin, hop.target) in links)
+                named += hop.entry is not None
+                assert hop.entry is None or is_held(Simulated(world), hop, filters)
             reached += found.matches
-    assert reached > 20
+    assert min(reached, named) > 20
+
+
+def is_held(index, hop, filters):
+    """Whether the entry of a hop, or one of equal geometry, came to the origin by that link."""
+    held = index.state(Key(hop.origin, "t", hop.part)).received[hop.target]
+    if hop.entry in held:
+        return True
+    broker, id = hop.entry.split("/")
+    assert filters[id][0] == broker
+    own = index.state(Key(broker, "t", hop.part)).local[id].geometry
+    return any(unpack(entry.geometry) == unpack(own) for entry in held.values())
 
 
 @pytest.mark.parametrize("mute", [False, True])
@@ -165,14 +186,14 @@ def test_who_is_named_holds_the_place(reduction, mute):
         entry, attributes = f"b{draw.randint(1, 4)}", random_event(draw)
         found = ask(world, attributes, f"s{i}", entry, index)
         brokers = found.path[::-1]
-        expected = [
-            (part, broker, n)
-            for part in found.parts
-            for k, broker in enumerate(brokers)
-            for n in world.config.overlay.neighbours(broker)
-            if k == 0 or n != brokers[k - 1]
-        ]
-        assert list(dict.fromkeys((s.part, s.broker, s.towards) for s in found.forwarding)) == expected
+        told = list(dict.fromkeys((s.part, s.broker, s.towards) for s in found.forwarding))
+        # every link, away from the subscription; at the brokers of the path first
+        away = [pair for link in LINKS for pair in (link, link[::-1]) if is_away(pair, brokers[0])]
+        assert sorted(told) == sorted((part, *pair) for part in found.parts for pair in away)
+        for part in found.parts:
+            visited = list(dict.fromkeys(broker for p, broker, _ in told if p == part))
+            assert [b for b in visited if b in brokers] == [b for b in brokers if b in visited]
+            assert set(visited[: len(brokers)]) >= {b for b in brokers if b in visited}
         for stand in found.forwarding:
             known += stand.how is not None
             for name in carriers(stand.entry or "", stand.how or ""):
@@ -181,6 +202,15 @@ def test_who_is_named_holds_the_place(reduction, mute):
                 named += 1
     assert known > 16
     assert named or (mute and reduction != "mics")
+
+
+LINKS = [("b1", "b2"), ("b2", "b3"), ("b2", "b4")]
+
+
+def is_away(pair, home):
+    """Whether one goes away from home by this link of the overlay, whose middle is b2."""
+    origin, target = pair
+    return origin == home or (origin == "b2" and target != home)
 
 
 # ── in words ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -214,7 +244,8 @@ def test_carried_because_of_a_box():
     assert "this very subscription" in found.hops[0].why
     stopped = ask(world, {"x": 2, "y": 2}, "s")
     assert [h.carried for h in stopped.hops] == [False, False]
-    assert stopped.hops[1].why == "stopped: nothing that b3 asked for holds it"
+    assert [h.why for h in stopped.hops] == ["stopped: nothing that b2 asked for holds it", NOT_REACHED]
+    assert {h.entry for h in found.hops} == {"b3/s"}
 
 
 def test_covered_on_the_way():
@@ -229,6 +260,7 @@ def test_covered_on_the_way():
         ("b2", "b1", "b3/s", "covered by b2/larger"),
         ("b2", "b4", "b3/s", "covered by b2/larger"),
     ]
+    assert [h.entry for h in found.hops] == ["b2/larger", "b3/s"]
     assert found.hops[0].asked == "x 2 to 3, y 1"
     assert "very" not in found.hops[0].why
     quiet = ask(world, {"x": 2, "y": 1}, "s", index=Simulated(world, mute=True))
@@ -249,6 +281,24 @@ def test_covered_at_home_by_what_is_larger():
     quiet = ask(world, {"x": 2, "y": 1}, "s", index=Simulated(world, mute=True))
     assert quiet.forwarding[0].how == COVERED_BY_LARGER
     assert {(s.broker, s.entry, s.how) for s in quiet.forwarding[1:]} == {("b2", None, None)}
+
+
+def test_what_stands_for_the_subscription_carries_the_event():
+    """Of all that holds the event, the hop names what the subscription has a share in."""
+    world = world_of("covering")
+    cover, other = "x BETWEEN 2 AND 3 AND y <= 1 AND y >= 0 AND name < 'm'", "x = 2 AND y = 1"
+    for broker, id, text in (("b4", "other", other), ("b4", "cover", cover), ("b4", "s", f"{cover} AND y = 1")):
+        subscribe(world, broker, id, text)
+        world.settle()
+    found = ask(world, {"x": 2, "y": 1, "name": "a"}, "s")
+    assert [(h.entry, h.asked) for h in found.hops] == [("b4/cover", "x 2 to 3, y 0 to 1, name below 'm'")] * 2
+    ranged = world_of("mics")
+    for id, x in (("low", 0), ("s", 3)):
+        subscribe(ranged, "b3", id, f"x = {x} AND y = 0")
+    ranged.settle()
+    found = ask(ranged, {"x": {"min": 0, "max": 7}, "y": 0}, "s")
+    (stand, *_) = found.forwarding
+    assert {h.entry for h in found.hops} == set(carriers("b3/s", stand.how))
 
 
 def test_merged_into_ranges():
@@ -285,6 +335,7 @@ def test_held_back_without_advertisements():
     assert [(a.id, a.filter, a.holds) for a in there.conformance.advertisements] == [("ad", "x < 4 AND y <= 3", True)]
     outside = ask(world, {"x": 5, "y": 1}, "s", "b4", source="ad-owner")
     assert outside.conformance.conforms is False
+    assert {(h.carried, h.why) for h in outside.hops} == {(False, NOT_REACHED)}
     assert {(s.broker, s.towards): s.how for s in found.forwarding} == {
         ("b3", "b2"): "forwarded",
         ("b2", "b1"): "forwarded",

@@ -23,7 +23,8 @@ from state.broker.index import CompiledPart
 from state.broker.keys import Key
 from state.config import Config, load
 from state.errors import HilcastError
-from state.explain import Event, Explanation, Registered, explained
+from state.explain import NOT_REACHED, Event, Explanation, Hop, Registered, explained
+from state.messages import Record
 from state.redis_index import RedisIndex, Version
 from state.space.decode import json_object
 
@@ -91,14 +92,18 @@ def _published(chosen: argparse.Namespace, config: Config, transport: Transport)
             continue
         if found.fault is not None and not (chosen.broker and chosen.type):
             raise HilcastError(
-                found.fault, f"the publication at {record.place} is refused by the router: see dead letters"
+                found.fault, f"the publication at {_place(record)} is refused by the router: see dead letters"
             )
         attributes = json_object(found.value)
         if attributes is None:
-            raise HilcastError("bad-event", f"the publication at {record.place} is not a JSON object")
+            raise HilcastError("bad-event", f"the publication at {_place(record)} is not a JSON object")
         source, id = found.source.decode("utf-8", "replace"), found.id.decode("utf-8", "replace")
         return Event(chosen.broker or found.broker, chosen.type or found.type, source, id, attributes)
     raise HilcastError("unknown-event", f"no publication {chosen.event!r} is in Kafka (SOURCE#ID, or JSON)")
+
+
+def _place(record: Record) -> str:
+    return f"{record.topic}/{record.partition} offset {record.offset}"
 
 
 # ── the registry and the index ──────────────────────────────────────────────────────────────────────────────────
@@ -205,15 +210,24 @@ def for_people(found: Explanation, fault: str | None, style: Style) -> str:
         lines += ["", *_conformance(found, yes_no)]
     lines += ["", f"path  {' -> '.join(found.path)}"]
     if found.hops:
-        words = {True: "carried", False: "stopped", None: "not known"}
-        hops = [[f"{h.origin} -> {h.target}", words[h.carried], h.part, h.asked, h.why] for h in found.hops]
-        lines.append(table(["link", "event", "part", "held by", "why"], hops))
+        hops = [[f"{h.origin} -> {h.target}", _taken(h), h.part, h.entry, _asked(h), h.why] for h in found.hops]
+        lines.append(table(["link", "event", "part", "entry", "that holds it", "why"], hops))
     if found.forwarding:
         stands = [[f"{s.broker} -> {s.towards}", s.part, s.entry, s.how or "not known"] for s in found.forwarding]
         lines += ["", table(["told", "part", "entry", "what became of it"], stands)]
     if fault is not None:
         lines += ["", style("33", fault)]
     return "\n".join(lines)
+
+
+def _taken(hop: Hop) -> str:
+    if hop.why == NOT_REACHED:
+        return "not reached"
+    return {True: "carried", False: "stopped", None: "not known"}[hop.carried]
+
+
+def _asked(hop: Hop) -> str | None:
+    return "a Hilbert range" if hop.entry is not None and hop.asked == f"range {hop.entry}" else hop.asked
 
 
 def _conformance(found: Explanation, yes_no: dict[bool | None, str]) -> list[str]:
