@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import redis
+
 from state.config import Config
 
 Sample = tuple[str, dict[str, str], float]
@@ -17,8 +19,10 @@ HELP = {
     "link_copies_total": "publications that crossed a link",
     "link_wasted_total": "publications that crossed a link for nothing",
     "dead_letters_total": "publications refused",
-    "control_messages_total": "entries sent to neighbours",
-    "control_messages_saved_total": "entries that a reduction withheld",
+    "control_messages_total": "entries and ranges sent to neighbours",
+    "control_messages_offered_total": "entries and ranges that would have been sent without reductions",
+    "control_messages_saved": "the latter without the former; below 0 where reductions took more than they saved",
+    "prunings_total": "filters that were pruned for neighbours, by kind",
     "distribution_messages_total": "messages that a broker with groups sent, by method",
     "distribution_saved_total": "copies that one message for several clients saved, by method",
     "distribution_discarded_total": "copies that readers of shared topics threw away, by method",
@@ -32,6 +36,7 @@ _NAMES = {
     "copies": "copies_total",
     "dead_letters": "dead_letters_total",
     "entries_sent": "control_messages_total",
+    "entries_offered": "control_messages_offered_total",
 }
 _LINKS = {"link": "link_copies_total", "link_wasted": "link_wasted_total"}
 
@@ -50,6 +55,8 @@ def samples(figures: dict[str, str]) -> Iterable[Sample]:
             yield _NAMES[name], {}, float(text)
         elif kind in _LINKS:
             yield _LINKS[kind], {"link": what}, float(text)
+        elif kind == "pruned":
+            yield "prunings_total", {"kind": what}, float(text)
         elif kind == "distribution":
             broker, _, counted = what.partition(":")
             method, _, figure = counted.partition("_")
@@ -58,7 +65,7 @@ def samples(figures: dict[str, str]) -> Iterable[Sample]:
             yield kind, {"query": what}, float(text)
     if "entries_offered" in figures:
         saved = float(figures["entries_offered"]) - float(figures.get("entries_sent", 0))
-        yield "control_messages_saved_total", {}, saved
+        yield "control_messages_saved", {}, saved
 
 
 def render(found: Iterable[Sample], deployment: str) -> str:
@@ -83,7 +90,7 @@ def render(found: Iterable[Sample], deployment: str) -> str:
 
 
 class MetricsServer:
-    """Answers GET /metrics on loopback; anything else is 404."""
+    """Answers GET /metrics on loopback: 503 while Redis, which has the figures, is away; anything else is 404."""
 
     def __init__(self, config: Config, figures: Callable[[], dict[str, str]]) -> None:
         deployment = config.deployment.name
@@ -93,7 +100,12 @@ class MetricsServer:
                 if self.path != "/metrics":
                     self.send_error(404)
                     return
-                body = render(samples(figures()), deployment).encode()
+                try:
+                    now = figures()
+                except redis.RedisError as error:
+                    self.send_error(503, f"redis-away ({type(error).__name__})")
+                    return
+                body = render(samples(now), deployment).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
                 self.send_header("Content-Length", str(len(body)))

@@ -52,7 +52,11 @@ def status(chosen: argparse.Namespace) -> int:
 
 
 def figures(config: Config) -> dict[str, object]:
-    """The counts that the job keeps in Redis, and what follows from them; none if Redis is away or was emptied."""
+    """The counts that the job keeps in Redis, and what follows from them; none if Redis is away or was emptied.
+
+    `entries_saved` is what neighbours were not sent of what they would have been without reductions, entry by entry (or
+    range by range). Where what covered much is withdrawn again and again, it may be below 0.
+    """
     index = RedisIndex(config, timeout_s=2.0)
     try:
         raw = {name: float(value) for name, value in index.figures().items()}
@@ -69,7 +73,8 @@ def figures(config: Config) -> dict[str, object]:
     if shared := by_broker(raw):
         counts["distribution"] = shared
     offered, sent = raw.get("entries_offered", 0.0), raw.get("entries_sent", 0.0)
-    counts["entries_saved"] = _whole(max(0.0, offered - sent))
+    counts["entries_saved"] = _whole(offered - sent)
+    counts |= {f"pruned_{name[7:]}": _whole(n) for name, n in sorted(raw.items()) if name.startswith("pruned:")}
     return counts
 
 

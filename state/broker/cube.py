@@ -315,9 +315,15 @@ class Cube:
         if not (added or removed or ads or snapshot):
             return
         reduction = self.reduction(neighbour)
+        before = self._ranges_of(reduction)
         delta = reduction.update(added, removed)
         self._moved.add(neighbour)
-        self._count(len(added) + len(removed), len(delta.added) + len(delta.removed))
+        offered = len(added) + len(removed)
+        if self.ranges:
+            # what is sent are ranges: those that came, and those that went with an entry that was there before
+            came = sum(len(ranges) for ranges in added.values())
+            offered = came + (before + came - self._ranges_of(reduction))
+        self._count(offered, len(delta.added) + len(delta.removed))
         entries = reduction.forwarded() if snapshot else delta.added
         if snapshot:
             ads = {
@@ -338,6 +344,9 @@ class Cube:
         )
         for target, message in messages:
             self.outputs.append(Output(self.context.topics.control, target.encode(), encode(message)))
+
+    def _ranges_of(self, reduction: Reduction) -> int:
+        return int(reduction.stats()["ranges"]) if self.ranges else 0
 
     def _count(self, received: int, sent: int) -> None:
         self.figures["entries_offered"] = self.figures.get("entries_offered", 0) + received

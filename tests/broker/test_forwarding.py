@@ -204,6 +204,27 @@ def test_the_figures_are_those_of_plain_counting(reduction, parameters):
     check_counted(bench, {"a": {}, "c": received}, ranged)
 
 
+@pytest.mark.parametrize(("reduction", "parameters"), MODES, ids=[" ".join(mode).strip() for mode in MODES])
+def test_what_was_offered_and_sent_is_counted_alike(reduction, parameters):
+    """Entries, or ranges where those are forwarded: what nobody covers is offered and sent to both neighbours, what is
+    covered is offered and not sent.
+    """
+    bench = Bench(reduction, parameters=parameters)
+    ranged = reduction == "mics" and "indexed" not in parameters
+    for x, y in ((0, 0), (6, 0), (0, 6), (6, 6)):
+        bench.subscribe(f"{x}{y}", box(x, y))
+        assert (bench.result.figures["entries_offered"], bench.result.figures["entries_sent"]) == (2, 2)
+    bench.subscribe("00", box(1, 1))  # instead of another: a neighbour that is told ranges forgets one, and learns one
+    replaced = bench.result.figures
+    assert (replaced["entries_offered"], replaced["entries_sent"]) == ((4, 4) if ranged else (2, 2))
+    bench.subscribe("again", box(1, 1))
+    covered = bench.result.figures
+    assert (covered["entries_offered"], covered["entries_sent"]) == (2, 2 if reduction == "none" else 0)
+    bench.send(bench.change(removed=["66", "again"]))
+    gone = bench.result.figures
+    assert (gone["entries_offered"], gone["entries_sent"]) == (4, 4 if reduction == "none" else 2)
+
+
 def test_negative_boxes_are_those_of_what_nothing_covers():
     """One box in the middle of a plane leaves four around it; the whole plane leaves none."""
     bench = Bench("negative-space")
@@ -233,7 +254,9 @@ def test_a_rebuilt_generation_has_the_same_figures():
     context = Bench("covering").context
     filters = {"large": "x < 4", "small": "x = 1", "other": "y > 6"}
     facts = [("subscription", "b", "t", id, fact(text, i)) for i, (id, text) in enumerate(filters.items())]
-    told = rebuild(facts, context).reduced[str(KEY)]
+    rebuilt = rebuild(facts, context)
+    told, states = rebuilt.reduced[str(KEY)], decode_state(rebuilt.states[str(KEY)]).reductions
+    assert {n: f["bytes"] for n, f in told.items()} == {n: len(blob) for n, blob in states.items()}
     assert {n: {name: f[name] for name in ("received", "forwarded", "withheld")} for n, f in told.items()} == {
         "a": {"received": 3, "forwarded": 2, "withheld": 1},
         "c": {"received": 3, "forwarded": 2, "withheld": 1},

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 
 import pytest
 import redis
@@ -42,6 +43,7 @@ celsius = {{ kind = "int" }}
 trigger_ms = 200
 home_shards = 2
 wide_shards = 1
+metrics_port = {metrics}
 """
 
 
@@ -56,7 +58,7 @@ class Tour:
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.environment.pop("HILCAST_CONFIG", None)
         self.path = folder / "hilcast.toml"
-        self.path.write_text(TEXT.format(kafka=free_port(), redis=free_port()))
+        self.path.write_text(TEXT.format(kafka=free_port(), redis=free_port(), metrics=free_port()))
         self.job = None
 
     def command(self, name, *arguments):
@@ -237,6 +239,10 @@ def test_looking_at_it(tour):
     assert all(n["forwarded"] > 0 for n in broker["neighbours"])
     assert "forwarded" in tour.done("inspect")
     assert "FAIL" not in tour.done("doctor")
+    with urllib.request.urlopen(f"http://127.0.0.1:{load(tour.path).settings.metrics_port}/metrics") as answer:
+        metrics = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
+    assert float(metrics['hilcast_events_routed_total{deployment="tour"}']) == shown["figures"]["routed"]
+    assert 'hilcast_link_wasted_total{deployment="tour",link="b1>b2"}' in metrics
 
 
 def test_what_the_reductions_hold(tour):
