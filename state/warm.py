@@ -9,6 +9,7 @@ import numpy as np
 
 from state.broker.index import CompiledPart
 from state.broker.junction import Junction
+from state.broker.meeting import meeting
 from state.broker.protocol import LocalEntry, pack
 from state.config import Config
 from state.digests import warm as warm_digests
@@ -45,6 +46,7 @@ def warm(config: Config) -> None:
         reduction.update({"a": entry, "b": entry})
         reduction.update({}, ["a"])
         restore(event_type, domain, reduction.encode())
+        meeting([entry], [domain])
         local = [LocalEntry("s", "c", "t", None, pack(boxes))]
         part = CompiledPart.of(event_type.d, local, {"n": [pack(entry)]}, [])
         junction = Junction.join(event_type, grid, [part])
