@@ -1,0 +1,157 @@
+"""Changing some subscriptions among many while events flow: what is touched, and what routing notices of it.
+
+    python -m benchmarks.updates [--subscriptions 100000] [--changes 1000] [--brokers 7] [--rate 500] [--seconds 20]
+
+A real job on real services. All subscriptions are registered through Kafka and in force; events are published at a
+fixed rate, first with nothing else going on, then while some subscriptions of one corner of the content space are
+replaced. Prints which parts of the index were written anew beside those that the changed filters touch, and p50 and
+p99 from publication to the first copy in both stretches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from benchmarks.live import SETTLE_S, WARM_S, in_force, latency, publish_at, start_job, subscribe
+from benchmarks.pipeline import CLIENTS, SYMBOLS, Drawn, configuration, on_services, subscriptions
+from infra.local.services import LocalServices
+from state.broker.keys import Key, is_wide, wide_key
+from state.config import Config, parse
+from state.filters.geometry import geometry
+from state.filters.grammar import parse as parse_filter
+from state.redis_index import RedisIndex
+from state.space.grid import Grid
+
+PER_EVENT = 2.0
+
+
+def install(config: Config, count: int) -> None:
+    """Register all subscriptions through Kafka and wait until they are in force."""
+    started = time.monotonic()
+    subscribe(config, 0, count, PER_EVENT)
+    while True:
+        try:
+            in_force(config, 60.0)
+            break
+        except AssertionError as behind:
+            print(f"  {time.monotonic() - started:.0f} s: {str(behind)[:100]}", flush=True)
+    print(f"{count} subscriptions in force after {time.monotonic() - started:.1f} s", flush=True)
+
+
+def cornered(config: Config, count: int, changes: int) -> dict[str, Drawn]:
+    """The subscriptions nearest to the corner of low prices and volumes, each for another symbol than it had."""
+    drawn = list(enumerate(subscriptions(config, count, PER_EVENT, seed=0)))
+    drawn.sort(key=lambda item: max(item[1].price[0] / 1000, item[1].volume[0] / 1_000_000))
+    changed = {}
+    for i, one in drawn[:changes]:
+        symbol = f"S{(int(one.symbol[1:]) + 1) % SYMBOLS}"
+        changed[f"s{i}"] = one._replace(symbol=symbol)
+    return changed
+
+
+def replace(config: Config, changed: Mapping[str, Drawn]) -> float:
+    """Send the replacements; return the seconds until they are in force."""
+    started = time.monotonic()
+    producer = Producer({"bootstrap.servers": config.deployment.kafka, "linger.ms": 10})
+    for id, one in changed.items():
+        key = f"{config.overlay.brokers[one.broker]}/quote/{id}"
+        value = json.dumps({"client": one.client, "filter": one.text})
+        producer.produce(config.topics.subscriptions, key=key, value=value)
+        producer.poll(0)
+    producer.flush()
+    in_force(config, 300.0)
+    return time.monotonic() - started
+
+
+def concerned(config: Config, changed: Mapping[str, Drawn]) -> set[str]:
+    """The parts that these filters touch."""
+    event_type = config.types["quote"]
+    grid = Grid.of(event_type)
+    parts = set()
+    for id, one in changed.items():
+        cubes = grid.cubes_of(geometry(parse_filter(one.text, event_type), event_type).boxes)
+        wide = is_wide(len(cubes), event_type.cubes)
+        parts |= {wide_key("", "quote", id, config).part} if wide else {f"cube:{cube}" for cube in cubes.tolist()}
+    return parts
+
+
+def versions(config: Config) -> dict[Key, str]:
+    """The version of every part of the index."""
+    _, vector = RedisIndex(config).vector()
+    return {Key.parse(key): version.epoch for key, version in vector.items() if key.count("/") == 2}
+
+
+def measure(services: LocalServices, folder: Path, options: argparse.Namespace) -> None:
+    """Both stretches on one job."""
+    _, path = configuration(services, folder, options.brokers, options.reduction)
+    path.write_text(path.read_text().replace("max_offsets_per_trigger = 100000\n", "").replace("local[2]", "local[4]"))
+    config = parse(path.read_text())
+    changed = cornered(config, options.subscriptions, options.changes)
+    job = start_job(path)
+    try:
+        install(config, options.subscriptions)
+        publish_at(config, options.rate, WARM_S, "warm-")
+        time.sleep(SETTLE_S)
+        publish_at(config, options.rate, options.seconds, "quiet-")
+        time.sleep(SETTLE_S)
+        before = versions(config)
+        took: list[float] = []
+        changing = threading.Thread(target=lambda: took.append(replace(config, changed)))
+        changing.start()
+        rounds = 0
+        while changing.is_alive() or rounds == 0:
+            publish_at(config, options.rate, options.seconds, f"changing-{rounds}-")
+            rounds += 1
+        changing.join()
+        time.sleep(SETTLE_S)
+        after = versions(config)
+    finally:
+        job.terminate()
+        job.wait(60.0)
+    report(config, options, before, after, concerned(config, changed), took[0])
+
+
+def report(
+    config: Config,
+    options: argparse.Namespace,
+    before: Mapping[Key, str],
+    after: Mapping[Key, str],
+    touched: set[str],
+    took: float,
+) -> None:
+    """Print what was written and how long events took."""
+    written = {key for key, version in after.items() if before[key] != version}
+    beyond = sorted(str(key) for key in written if key.part not in touched)
+    of = len({key.part for key in after})
+    print(f"{options.changes} of {options.subscriptions} replaced: in force everywhere after {took:.1f} s")
+    print(f"they touch {len(touched)} of {of} parts; written anew: {len(written)} of {len(after)} parts of all brokers")
+    assert not beyond, f"written though no changed filter touches them: {beyond[:5]}"
+    delivery = [config.topics.deliver(f"c{i}") for i in range(CLIENTS)]
+    quiet, changing = latency(config, delivery, "quiet-"), latency(config, delivery, "changing-")
+    print(f"{options.rate} events/s; p50 and p99 from publication to the first copy, ms")
+    for label, (count, p50, p99) in (("quiet", quiet), ("changing", changing)):
+        print(f"{label:<10}{count:>8} delivered {p50:>8.0f} {p99:>8.0f}")
+    print(f"p99 while they change / p99 before = {changing[2] / quiet[2]:.2f}")
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--subscriptions", type=int, default=100_000)
+    parser.add_argument("--changes", type=int, default=1000)
+    parser.add_argument("--brokers", type=int, default=7)
+    parser.add_argument("--rate", type=int, default=500)
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--reduction", default="covering")
+    on_services(measure, parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
