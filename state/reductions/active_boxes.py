@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +86,22 @@ class ActiveBoxes:
         self._lows[rows], self._highs[rows], self._owners[rows] = boxes.lows, boxes.highs, owner
         self._rows[owner] = rows
         self._n = rows.stop
+
+    def fill(self, entries: Sequence[Boxes]) -> None:
+        """Add the boxes of owners 0, 1, ... at once, to arrays that are empty still."""
+        assert not self._rows
+        if not entries:
+            return
+        lows, highs = (np.concatenate(c) for c in zip(*((b.lows, b.highs) for b in entries), strict=True))
+        self._allocate(max(_ROOM_MIN, 2 * len(lows)), lows.shape[1])
+        counts = [len(boxes) for boxes in entries]
+        self._n = len(lows)
+        self._lows[: self._n], self._highs[: self._n] = lows, highs
+        self._owners[: self._n] = np.repeat(np.arange(len(entries)), counts)
+        start = 0
+        for owner, count in enumerate(counts):
+            self._rows[owner] = slice(start, start + count)
+            start += count
 
     def remove(self, owner: int) -> None:
         self._owners[self._rows.pop(owner)] = DEAD

@@ -193,7 +193,7 @@ class Covering:
         ids = list(self._entries)
         for number, id in enumerate(ids[:n_active]):
             self._numbers[id], self._ids[number] = number, id
-            self._active.add(number, self._entries[id])
+        self._active.fill([self._entries[id] for id in ids[:n_active]])
         self._next = n_active
         for id, position in zip(ids[n_active:], np.frombuffer(packed, "<i4").tolist(), strict=True):
             self._withhold(id, ids[position])

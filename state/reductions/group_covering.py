@@ -271,7 +271,7 @@ class GroupCovering:
         ids = list(self._entries)
         for number, id in enumerate(ids[: extra.active]):
             self._numbers[id], self._ids[number] = number, id
-            self._active.add(number, self._entries[id])
+        self._active.fill([self._entries[id] for id in ids[: extra.active]])
         self._next = extra.active
         for id, group in zip(ids[extra.active :], extra.groups, strict=True):
             self._withhold(id, tuple(ids[position] for position in group))
