@@ -445,11 +445,11 @@ class Drill:
         if not self.lost:
             return
         inside = Inside(self.world)
-        for stream in list(inside.streams()):
-            if stream.sent == stream.received or (stream.source, stream.target) not in self.lost:
-                continue
+        cut = [s for s in inside.streams() if s.sent != s.received and (s.source, s.target) in self.lost]
+        for stream in cut:  # all of them before any recovers: that writes to others, who have not read it yet
             late = self._came_later(stream, self.lost[stream.source, stream.target])
             assert not late, f"gap: a message was lost, later ones came, and nobody asked for it: {stream}"
+        for stream in cut:
             host = self.world.host(Key.parse(stream.target).broker)
             if host.generation == inside.contexts[host.name].generation:
                 self._generation(host, rng)

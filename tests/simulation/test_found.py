@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from state.simulation.scenario import Begin, Publish, Register, Rest, Step
+from state.simulation.scenario import Begin, LoseMessage, Publish, Register, Rest, Step
 from tests.simulation.worlds import perform, plane, scenario
 
 NARROW, WIDE = "x BETWEEN 2 AND 5 AND y BETWEEN 2 AND 5", "x BETWEEN 2 AND 90 AND y BETWEEN 2 AND 90"
@@ -36,3 +36,13 @@ def test_deployments_with_different_reductions_do_not_mislead_each_other():
         steps = [Step(1, seed + i) for i in range(3)]
         happens = (*subscribe, Rest(seed, 4), Begin(0, seed, 1), *steps, Publish(seed, 4), Rest(seed, 4))
         perform(scenario([before, after], [("a",), ("b", "c")], *happens))
+
+
+def test_several_streams_that_lost_their_last_message_recover():
+    """Where the last messages of several streams are lost, what the recovery of one says is no gap in another."""
+    subscribe = [Register((broker, "t", f"s{broker}"), "c", NARROW) for broker in "abc"]
+    for seed in (0, 2, 5):
+        steps = [Step(deployment, seed) for deployment in range(3)]
+        lost = [LoseMessage(100 * seed + i) for i in range(4)]
+        happens = (*subscribe, *steps, *lost, Rest(seed, 4))
+        perform(scenario([plane("a-b", "b-c", cubes=2)], [("a",), ("b",), ("c",)], *happens))
