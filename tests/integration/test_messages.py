@@ -39,6 +39,12 @@ advertisements = true
 cubes = 4
 [types.offer.attributes]
 price = {{ kind = "float", min = 0, max = 100 }}
+[types.reading]
+reduction = "mics"
+cubes = 16
+[types.reading.attributes]
+low = {{ kind = "int", min = 0, max = 100, imprecise = "possible" }}
+sure = {{ kind = "float", min = 0, max = 100, imprecise = "certain" }}
 [[sources]]
 topic = "{prefix}-legacy"
 broker = "b3"
@@ -251,6 +257,36 @@ def test_advertised_publications_pass(job):
     for key in (b"offer-out", b"offer-elsewhere"):
         assert [r.header("hilcast_code") for r in letters(job, "publications", key)] == ["not-advertised"]
     assert [r.header("ce_id") for r in wire.read("deliver.olga")] == ["in"]
+
+
+def test_imprecise_publications(job):
+    """An interval that touches several cubes is delivered once, with all that it may (or must) match; a faulty one is
+    absent, and where the type allows none it is of the wrong kind.
+    """
+    wire = job.wire
+    wanted = {"r1": "low < 10 AND sure < 90", "r2": "low > 90 AND sure < 90", "r3": "low = 50 AND sure < 20"}
+    wanted |= {"r4": "sure IS NULL AND low = 3", "r5": "low BETWEEN 30 AND 31"}
+    for id, text in wanted.items():
+        wire.subscribe("b1", "reading", id, "ida", text)
+    wire.subscribe("b1", QUOTE, "r6", "ida", "price IS NULL AND symbol = 'blur'")
+    wire.flush()
+    job.wait()
+    events = {
+        "wide": {"low": {"min": 2, "max": 98}, "sure": {"min": 15, "max": 25}},
+        "narrow": {"low": {"min": 30, "max": 30}, "sure": 5},
+        "faulty": {"low": 3, "sure": {"min": 9, "max": 1}},
+        "nobody": {"low": {"min": 32, "max": 49}, "sure": {"min": 0, "max": 99}},
+    }
+    for id, event in events.items():
+        wire.publish("b3", "reading", id, event, source="blur")
+    wire.publish("b3", QUOTE, "quote", {"symbol": "blur", "price": {"min": 1, "max": 2}}, source="blur")
+    wire.flush()
+    wire.until("deliver.ida", lambda records: len(records) >= 4)
+    wire.routed(len(wire.read("publications")))
+    found = [(r.header("ce_id"), r.header("hilcast_subscriptions")) for r in wire.read("deliver.ida")]
+    assert sorted(found) == [("faulty", "r4"), ("narrow", "r5"), ("quote", "r6"), ("wide", "r1,r2,r5")]
+    crossed = [r.header("ce_id") for r in wire.read("link.b3.b2") if r.header("ce_source") == "blur"]
+    assert len(crossed) == len(set(crossed))
 
 
 def test_time_to_live(job):
