@@ -44,16 +44,19 @@ _LINKS = {"link": "link_copies_total", "link_wasted": "link_wasted_total"}
 def samples(figures: dict[str, str]) -> Iterable[Sample]:
     """Figures of the running job as samples.
 
-    >>> list(samples({"routed": "7", "link:b1>b2": "3"}))
-    [('link_copies_total', {'link': 'b1>b2'}, 3.0), ('events_routed_total', {}, 7.0)]
-    >>> list(samples({"distribution:b1:group_saved": "5"}))
-    [('distribution_saved_total', {'broker': 'b1', 'method': 'group'}, 5.0)]
+    >>> found = list(samples({"routed": "7", "link:b1>b2": "3", "distribution:b1:group_saved": "5"}))
+    >>> [sample for sample in found if sample[2]]  # doctest: +NORMALIZE_WHITESPACE
+    [('events_routed_total', {}, 7.0), ('distribution_saved_total', {'broker': 'b1', 'method': 'group'}, 5.0),
+     ('link_copies_total', {'link': 'b1>b2'}, 3.0)]
     """
+    # a counter is there from its 0 on, so that its first increase can be seen
+    for name, metric in _NAMES.items():
+        yield metric, {}, float(figures.get(name, 0))
+    offered, sent = (float(figures.get(name, 0)) for name in ("entries_offered", "entries_sent"))
+    yield "control_messages_saved", {}, offered - sent
     for name, text in sorted(figures.items()):
         kind, _, what = name.partition(":")
-        if name in _NAMES:
-            yield _NAMES[name], {}, float(text)
-        elif kind in _LINKS:
+        if kind in _LINKS:
             yield _LINKS[kind], {"link": what}, float(text)
         elif kind == "pruned":
             yield "prunings_total", {"kind": what}, float(text)
@@ -63,9 +66,6 @@ def samples(figures: dict[str, str]) -> Iterable[Sample]:
             yield f"distribution_{figure or 'messages'}_total", {"broker": broker, "method": method}, float(text)
         elif kind in ("batch_seconds", "lag"):
             yield kind, {"query": what}, float(text)
-    if "entries_offered" in figures:
-        saved = float(figures["entries_offered"]) - float(figures.get("entries_sent", 0))
-        yield "control_messages_saved", {}, saved
 
 
 def render(found: Iterable[Sample], deployment: str) -> str:
@@ -85,7 +85,7 @@ def render(found: Iterable[Sample], deployment: str) -> str:
         lines += [f"# HELP hilcast_{name} {HELP[name]}", f"# TYPE hilcast_{name} {kind}"]
         for labels, value in values:
             text = ",".join(f'{k}="{v}"' for k, v in {"deployment": deployment, **labels}.items())
-            lines.append(f"hilcast_{name}{{{text}}} {value:g}")
+            lines.append(f"hilcast_{name}{{{text}}} {int(value) if value.is_integer() else value}")
     return "\n".join(lines) + "\n"
 
 

@@ -22,6 +22,8 @@ from state.client_settings import librdkafka
 from state.config import Config, load
 from state.redis_index import RedisIndex
 
+ALWAYS = ("routed", "unmatched", "copies", "dead_letters", "entries_offered", "entries_sent")
+"""Figures that are shown from the beginning, and again when Redis was emptied."""
 RECENT = 300
 """Lines of the progress topic that are looked at."""
 _TIMEOUT_S = 10.0
@@ -52,7 +54,7 @@ def status(chosen: argparse.Namespace) -> int:
 
 
 def figures(config: Config) -> dict[str, object]:
-    """The counts that the job keeps in Redis, and what follows from them; none if Redis is away or was emptied.
+    """The counts that the job keeps in Redis, and what follows from them; why there are none if Redis is away.
 
     `entries_saved` is what neighbours were not sent of what they would have been without reductions, entry by entry (or
     range by range). Where what covered much is withdrawn again and again, it may be below 0.
@@ -64,7 +66,8 @@ def figures(config: Config) -> dict[str, object]:
         return {"redis": f"away ({type(error).__name__})"}
     finally:
         index.close()
-    counts: dict[str, object] = {name: _whole(value) for name, value in sorted(raw.items()) if ":" not in name}
+    named = {**dict.fromkeys(ALWAYS, 0.0), **{name: value for name, value in raw.items() if ":" not in name}}
+    counts: dict[str, object] = {name: _whole(value) for name, value in sorted(named.items())}
     counts["links"] = {
         name.removeprefix("link:"): {"crossed": _whole(n), "wasted": _whole(raw.get(f"link_wasted:{name[5:]}", 0.0))}
         for name, n in sorted(raw.items())
