@@ -65,8 +65,8 @@ ATTRIBUTES = {
 REDUCTIONS = ["none", "covering", "mics", "negative-space", "probabilistic", "hybrid"]
 
 
-def world_of(reduction="covering", advertisements="false"):
-    return World(parse(CONFIG.format(reduction=reduction, advertisements=advertisements)))
+def world_of(reduction="covering", advertisements="false", more=""):
+    return World(parse(CONFIG.format(reduction=reduction, advertisements=advertisements) + more))
 
 
 def subscribe(world, broker, id, text, topic="subscriptions", owner="client", type="t"):
@@ -129,13 +129,27 @@ def random_event(draw):
     return event
 
 
+PRUNED = """
+[types.t.pruning]
+subscriptions = 12
+{advertisements}
+[settings]
+home_shards = 1
+"""
+
+
+@pytest.mark.parametrize("pruned", [False, True], ids=["", "pruned"])
+@pytest.mark.parametrize("advertisements", ["false", "true"], ids=["", "advertised"])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_what_is_explained_is_what_happens(reduction):
+def test_what_is_explained_is_what_happens(reduction, advertisements, pruned):
     """`matches` is the oracle's answer, `reaches` the delivery, each hop the link that the router took or did not, and
     the entry that it names is one that the origin holds from there.
     """
     draw = random.Random(11)
-    world = world_of(reduction)
+    budget = "advertisements = 6" if advertisements == "true" else ""
+    world = world_of(reduction, advertisements, PRUNED.format(advertisements=budget) if pruned else "")
+    for i in range(1, 5 if advertisements == "true" else 1):
+        advertise(world, f"b{i}", f"ad{i}", random_filter(draw))
     filters = {}
     for i in range(24):
         broker = f"b{draw.randint(1, 4)}"
@@ -145,11 +159,12 @@ def test_what_is_explained_is_what_happens(reduction):
     reached = named = 0
     for n in range(40):
         attributes, entry = random_event(draw), f"b{draw.randint(1, 4)}"
-        publication = Publication(f"e{n}", "t", entry, msgspec.json.encode(attributes))
+        source = f"ad{entry[1]}-owner"
+        publication = Publication(f"e{n}", "t", entry, msgspec.json.encode(attributes), source)
         deliveries, links = world.publish(publication)
         got = {id for delivery in deliveries for id in delivery.subscriptions}
         for id in draw.sample(sorted(filters), 5):
-            found = ask(world, attributes, id, entry)
+            found = ask(world, attributes, id, entry, source=source)
             assert found.matches == oracle.evaluate(filters[id][1], attributes, ATTRIBUTES), (id, attributes)
             assert found.reaches == (id in got)
             for hop in found.hops:
@@ -167,8 +182,8 @@ def is_held(index, hop, filters):
         return True
     broker, id = hop.entry.split("/")
     assert filters[id][0] == broker
-    own = index.state(Key(broker, "t", hop.part)).local[id].geometry
-    return any(unpack(entry.geometry) == unpack(own) for entry in held.values())
+    own = index.state(Key(broker, "t", hop.part)).local[id]
+    return any(unpack(entry.geometry) == unpack(own.told) for entry in held.values())
 
 
 @pytest.mark.parametrize("mute", [False, True])
