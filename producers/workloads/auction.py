@@ -98,7 +98,7 @@ class Auction:
 
     >>> from state.filters.printing import to_text
     >>> to_text(Auction(seed=1).advertisement("A6"))
-    "condition = 'used' AND price >= 15.5 OR condition = 'new' AND price >= 43.5"
+    "condition = 'used' AND price >= 15.5 OR condition = 'new' AND price >= 44.0"
     """
 
     def __init__(self, seed: int) -> None:
