@@ -132,7 +132,7 @@ def measured(filter: Filter, event_type: EventType, grid: Grid, values: Sequence
     ranks = batch.ranks[rows]
     part = CompiledPart.of(event_type.d, [], {_LINK: [pack(one) for one in _asked(filter, event_type, grid)]}, [])
     link = Junction.join(event_type, grid, [part])
-    wanted = link.wanted(_LINK, ranks, lambda: grid.index(ranks))
+    wanted = link.wanted(_LINK, ranks, grid.index(ranks))
     if batch.highs is not None:
         wanted = wanted | link.wanted_boxes(_LINK, ranks, batch.highs[rows])
     return Sample(len(rows), matching, int(wanted.sum()))

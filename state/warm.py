@@ -52,4 +52,4 @@ def warm(config: Config) -> None:
         junction = Junction.join(event_type, grid, [part])
         batch = decode(event_type, [b'{"a": 1}', b'{"b": "x"}'] * 8)
         junction.interested(batch.ranks)
-        junction.wanted("n", batch.ranks, lambda: grid.index(batch.ranks))  # noqa: B023 called at once
+        junction.wanted("n", batch.ranks, grid.index(batch.ranks))

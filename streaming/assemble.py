@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -77,12 +78,13 @@ def build(outgoing: Outgoing, envelopes: Envelopes) -> Iterator[pa.RecordBatch]:
     topics_of = pa.array(names, pa.string())
     input_bytes = np.diff(column(table.column("key"))[1]) + np.diff(column(table.column("value"))[1])
     headers = _Headers(outgoing, envelopes)
+    input_bytes += headers.kept_sizes
     for width in sorted({extras.shape[1] for _, _, extras in outgoing.kinds}):
         alike = [kind for kind in outgoing.kinds if kind[2].shape[1] == width]
         rows, topics, extras = (np.concatenate(columns) for columns in zip(*alike, strict=True))
-        order = np.lexsort((rows, rank[topics]))
+        order = _sorted(rank[topics], len(names), _sorted(rows, len(envelopes), np.arange(len(rows))))
         rows, topics, extras = rows[order], topics[order], np.ascontiguousarray(extras[order])
-        for a, b in _chunks(input_bytes[rows] + headers.sizes(rows, extras)):
+        for a, b in _chunks(input_bytes[rows] + headers.extra_sizes(extras)):
             gather = pa.array(rows[a:b])
             columns = [
                 topics_of.take(pa.array(topics[a:b])),
@@ -104,6 +106,22 @@ def _chunks(sizes: Ints) -> Iterator[tuple[int, int]]:
         first = end
 
 
+@njit
+def _sorted(keys: Ints, limit: int, order: Ints) -> Ints:
+    """The positions `order`, stably sorted by their keys, which are below `limit`: counted, not compared."""
+    starts = np.zeros(limit + 1, np.int64)
+    for i in range(len(order)):
+        starts[keys[order[i]] + 1] += 1
+    for k in range(limit):
+        starts[k + 1] += starts[k]
+    out = np.empty(len(order), np.int64)
+    for i in range(len(order)):
+        key = keys[order[i]]
+        out[starts[key]] = order[i]
+        starts[key] += 1
+    return out
+
+
 class _Headers:
     """The headers that rows can have: what input rows keep, and the pool of extras."""
 
@@ -121,13 +139,16 @@ class _Headers:
         pool = pa.concat_arrays(outgoing.extra_values) if lengths else pa.array([], pa.binary())
         self.extra_values, self.extra_value_at = column(pool)
 
-    def sizes(self, rows: Ints, extras: Ints) -> Ints:
-        """About how many bytes the headers of these output rows take."""
-        bytes_of = np.zeros(len(self.kept) + 1, np.int64)
-        np.cumsum((np.diff(self.name_at) + np.diff(self.value_at))[self.kept], out=bytes_of[1:])
-        ends = self.kept_end[rows]
-        mine = np.diff(self.extra_value_at)[extras].sum(axis=1) + 32 * extras.shape[1]
-        return np.asarray(bytes_of[ends] - bytes_of[ends - self.kept_counts[rows]] + mine)
+    @cached_property
+    def kept_sizes(self) -> Ints:
+        """About how many bytes the kept headers of each input row take."""
+        sizes = (np.diff(self.name_at) + np.diff(self.value_at))[self.kept]
+        bytes_of = np.append(0, np.cumsum(sizes))
+        return np.asarray(bytes_of[self.kept_end] - bytes_of[self.kept_end - self.kept_counts])
+
+    def extra_sizes(self, extras: Ints) -> Ints:
+        """About how many bytes the extra headers of these output rows take."""
+        return np.asarray(np.diff(self.extra_value_at)[extras].sum(axis=1) + 32 * extras.shape[1])
 
     def build(self, rows: Ints, extras: Ints) -> pa.Array:
         """The header lists of these output rows."""

@@ -252,7 +252,7 @@ class Slice:
     def _write_shared(self, written: list[tuple[int, int, bytes]]) -> None:
         out = self.outgoing
         rows = np.array([row for row, _, _ in written], np.int64)
-        distinct, inverse = np.unique(rows, return_inverse=True)
+        distinct, inverse = _distinct(rows, len(self.envelopes))
         digests = fixed(hexadecimal(event_digests(*self.envelopes.identity(distinct))))
         extras = [
             out.pool("hilcast_members", [header for _, _, header in written]) + np.arange(len(written)),
@@ -292,7 +292,7 @@ class Slice:
         out = self.outgoing
         codes = np.array([out.code(destination) for _, destination in table], np.int64)
         clients = pa.array([client.encode() for client, _ in table], pa.binary())
-        distinct, inverse = np.unique(rows, return_inverse=True)
+        distinct, inverse = _distinct(rows, len(self.envelopes))
         digests = event_digests(*self.envelopes.identity(distinct))
         each = np.arange(len(rows))
         extras = [
@@ -353,6 +353,13 @@ class Slice:
         self.figures["unmatched"] += int((self.mine & ~self.reached).sum())
         self.figures["dead_letters"] += len(self.letters)
         self.worker.count(self.figures)
+
+
+def _distinct(rows: NDArray[np.int64], limit: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct numbers, which are below `limit`, and the place of each among them."""
+    there = np.zeros(limit, bool)
+    there[rows] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[rows]
 
 
 def _matched(ids: pa.Array, order: NDArray[np.int64], first: NDArray[np.int64]) -> pa.Array:

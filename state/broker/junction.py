@@ -286,18 +286,21 @@ class Junction:
 
     def interested(self, ranks: Ints) -> tuple[Ints, Ints]:
         """Pairs (event row, owner) whose boxes hold; `doubtful` owners are still to be checked exactly."""
-        return self._local.matcher.match(ranks)
+        return self._local.matcher.match(ranks, near=True)
 
     def touched(self, lows: Ints, highs: Ints) -> tuple[Ints, Ints]:
         """Pairs (imprecise event, owner) whose boxes meet; every one is still to be checked exactly."""
         return self._local.matcher.match_boxes(lows, highs, "possible")
 
-    def wanted(self, neighbour: str, ranks: Ints, index: Callable[[], Ints]) -> NDArray[np.bool_]:
-        """For each event whether the link to `neighbour` wants it; may be a superset, never less."""
+    def wanted(self, neighbour: str, ranks: Ints, index: Ints) -> NDArray[np.bool_]:
+        """For each event whether the link to `neighbour` wants it; may be a superset, never less.
+
+        `index`: the events' Hilbert indices.
+        """
         if neighbour in self.link_boxes:
-            return self.link_boxes[neighbour].matcher.match_any(ranks)
+            return self.link_boxes[neighbour].matcher.match_any(ranks, near=True)
         if neighbour in self.link_ranges:
-            return self.link_ranges[neighbour].lookup(index())
+            return self.link_ranges[neighbour].lookup(index)
         return np.zeros(len(ranks), bool)
 
     def wanted_boxes(self, neighbour: str, lows: Ints, highs: Ints) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ are written and not followed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from state.broker.junction import Junction
 from state.config import Overlay
 from state.space.decode import RankBatch
+from state.space.grid import Grid
 
 Rows = NDArray[np.int64]
 
@@ -72,27 +73,25 @@ def route(
     Cost: one look-up per directed link and one match per hosted broker for the whole batch.
     """
     routed = Routed()
-    ranks = batch.ranks
-    spread = np.zeros(len(ranks), bool) if batch.highs is None else (batch.highs != ranks).any(axis=1)
+    near = _Near.of(next(iter(junctions.values())).grid, batch)
     arrived: dict[str, dict[str | None, Rows]] = {b: {} for b in tree.order}
     for (broker, origin), rows in entered.items():
-        arrived[broker][origin] = rows
-    index_of = _lazy_index(junctions, ranks)
+        arrived[broker][origin] = np.sort(near.place[rows])
 
     def send(broker: str, neighbour: str) -> None:
         origins = [rows for origin, rows in arrived[broker].items() if origin != neighbour and len(rows)]
         if not origins:
             return
         rows = origins[0] if len(origins) == 1 else np.sort(np.concatenate(origins))
-        wanted = junctions[broker].wanted(neighbour, ranks[rows], lambda: index_of()[rows])
-        if batch.highs is not None and spread[rows].any():
-            boxes = np.flatnonzero(spread[rows])
+        wanted = junctions[broker].wanted(neighbour, near.ranks[rows], near.index[rows])
+        if near.highs is not None and near.spread[rows].any():
+            boxes = np.flatnonzero(near.spread[rows])
             wanted = wanted.copy()
             at = rows[boxes]
-            wanted[boxes] = junctions[broker].wanted_boxes(neighbour, ranks[at], batch.highs[at])
+            wanted[boxes] = junctions[broker].wanted_boxes(neighbour, near.ranks[at], near.highs[at])
         crossing = rows[wanted]
         if len(crossing):
-            routed.links[broker, neighbour] = crossing
+            routed.links[broker, neighbour] = near.rows[crossing]
             if neighbour in hosts:
                 arrived[neighbour][broker] = crossing
 
@@ -103,8 +102,8 @@ def route(
         if broker in hosts:
             for child in tree.children[broker]:
                 send(broker, child)
-            routed.matches[broker] = _match(junctions[broker], batch, spread, arrived[broker])
-    _count_wasted(routed, hosts, len(ranks))
+            routed.matches[broker] = _match(junctions[broker], batch, near, arrived[broker])
+    _count_wasted(routed, hosts, len(batch))
     return routed
 
 
@@ -121,36 +120,52 @@ def _count_wasted(routed: Routed, hosts: frozenset[str], n: int) -> None:
             routed.wasted[origin, target] = int((~useful[target][crossing]).sum())
 
 
-def _lazy_index(junctions: Mapping[str, Junction], ranks: NDArray[np.int64]) -> Callable[[], Rows]:
-    """Hilbert indices of the whole batch, computed once and only if some link is kept as ranges."""
-    cache: list[Rows] = []
+@dataclass(frozen=True)
+class _Near:
+    """A batch in the order of the Hilbert curve: neighbours read the same rows of the matchers' bitmaps.
 
-    def index() -> Rows:
-        if not cache:
-            cache.append(next(iter(junctions.values())).grid.index(ranks))
-        return cache[0]
+    At 100,000 subscriptions one order for all matchers made matching 1.2 times as fast as one for each.
+    """
 
-    return index
+    rows: Rows
+    """By place in the order: the row of the batch."""
+    place: Rows
+    """By row: its place."""
+    ranks: NDArray[np.int64]
+    highs: NDArray[np.int64] | None
+    spread: NDArray[np.bool_]
+    """Whether an event is a box and not a point."""
+    index: Rows
+    """Hilbert indices."""
+
+    @classmethod
+    def of(cls, grid: Grid, batch: RankBatch) -> _Near:
+        index = grid.index(batch.ranks)
+        rows = np.argsort(index, kind="stable")
+        place = np.empty(len(rows), np.int64)
+        place[rows] = np.arange(len(rows))
+        ranks, highs = batch.ranks[rows], None if batch.highs is None else batch.highs[rows]
+        spread = np.zeros(len(rows), bool) if highs is None else (highs != ranks).any(axis=1)
+        return cls(rows, place, ranks, highs, spread, index[rows])
 
 
-def _match(
-    junction: Junction, batch: RankBatch, spread: NDArray[np.bool_], arrived: Mapping[str | None, Rows]
-) -> tuple[Rows, Rows]:
-    here = [rows for rows in arrived.values() if len(rows)]
+def _match(junction: Junction, batch: RankBatch, near: _Near, arrived: Mapping[str | None, Rows]) -> tuple[Rows, Rows]:
+    """Rows of the batch and owners whose filter holds."""
+    here = [places for places in arrived.values() if len(places)]
     if not here:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    rows = here[0] if len(here) == 1 else np.sort(np.concatenate(here))
-    points, boxes = rows[~spread[rows]], rows[spread[rows]]
-    found, owners = junction.interested(batch.ranks[points])
-    found = points[found]
+    places = here[0] if len(here) == 1 else np.sort(np.concatenate(here))
+    points, boxes = places[~near.spread[places]], places[near.spread[places]]
+    found, owners = junction.interested(near.ranks[points])
+    found = near.rows[points[found]]
     if len(junction.doubtful) and len(found):
         keep = np.ones(len(found), bool)
         doubtful = np.flatnonzero(np.isin(owners, junction.doubtful))
         keep[doubtful] = _holds(junction, found[doubtful], owners[doubtful], batch)
         found, owners = found[keep], owners[keep]
-    if batch.highs is not None and len(boxes):
-        met, of = junction.touched(batch.ranks[boxes], batch.highs[boxes])
-        met = boxes[met]
+    if near.highs is not None and len(boxes):
+        met, of = junction.touched(near.ranks[boxes], near.highs[boxes])
+        met = near.rows[boxes[met]]
         keep = _holds(junction, met, of, batch)
         found, owners = np.concatenate([found, met[keep]]), np.concatenate([owners, of[keep]])
     return found, owners

@@ -100,9 +100,9 @@ def agree(junction, parts):
         assert codes[owner] == codes[junction.clients.index(junction.clients[owner])]
     index = GRID.index(BATCH.ranks)
     link = [inside(point, boxes) for point in POINTS for boxes in [[b for p in parts.values() for b in p[1]]]]
-    assert junction.wanted("boxes", BATCH.ranks, lambda: index).tolist() == link
+    assert junction.wanted("boxes", BATCH.ranks, index).tolist() == link
     spans = [span for p in parts.values() for span in p[2]]
-    assert junction.wanted("ranges", BATCH.ranks, lambda: index).tolist() == [
+    assert junction.wanted("ranges", BATCH.ranks, index).tolist() == [
         any(a <= at <= b for a, b in spans) for at in index.tolist()
     ]
     held = {ad for p in parts.values() for ad in p[3]}
