@@ -53,7 +53,9 @@ REBUILT_MAX = 200_000
 """Above this the index is built in bulk."""
 
 
-def configuration(services: LocalServices, folder: Path, brokers: int, reduction: str) -> tuple[Config, Path]:
+def configuration(
+    services: LocalServices, folder: Path, brokers: int, reduction: str, cubes: int = 16
+) -> tuple[Config, Path]:
     """A line of brokers with one type; batches of 100,000."""
     names = [f"b{i + 1}" for i in range(brokers)]
     links = [[a, b] for a, b in pairwise(names)]
@@ -71,7 +73,7 @@ max_offsets_per_trigger = 100000
 master = "local[2]"
 [types.quote]
 reduction = "{reduction}"
-cubes = 64
+cubes = {cubes}
 index = ["price", "volume"]
 [types.quote.attributes]
 symbol = {{ kind = "text" }}

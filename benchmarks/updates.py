@@ -90,7 +90,7 @@ def versions(config: Config) -> dict[Key, str]:
 
 def measure(services: LocalServices, folder: Path, options: argparse.Namespace) -> None:
     """Both stretches on one job."""
-    _, path = configuration(services, folder, options.brokers, options.reduction)
+    _, path = configuration(services, folder, options.brokers, options.reduction, cubes=64)
     path.write_text(path.read_text().replace("max_offsets_per_trigger = 100000\n", "").replace("local[2]", "local[4]"))
     config = parse(path.read_text())
     changed = cornered(config, options.subscriptions, options.changes)

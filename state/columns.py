@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
+Offsets = NDArray[np.int32]
 
 
-def column(array: pa.Array) -> tuple[Bytes, Ints]:
+def column(array: pa.Array) -> tuple[Bytes, Offsets]:
     """The bytes and offsets of a column of binary or text values; null reads as empty.
 
     >>> import pyarrow
@@ -25,9 +25,9 @@ def column(array: pa.Array) -> tuple[Bytes, Ints]:
     """
     _, offsets, data = array.buffers()
     if len(array) == 0 or offsets is None:
-        return np.empty(0, np.uint8), np.zeros(len(array) + 1, np.int64)
+        return np.empty(0, np.uint8), np.zeros(len(array) + 1, np.int32)
     every = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4)
-    return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8), every.astype(np.int64)
+    return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8), every
 
 
 @njit

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from state.columns import column, copy
+from state.columns import Offsets, column, copy
 from state.kernels import njit
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def warm() -> None:
 
 
 @njit
-def _event_digests(sources: Bytes, source_at: Ints, ids: Bytes, id_at: Ints, out: Bytes) -> None:
+def _event_digests(sources: Bytes, source_at: Offsets, ids: Bytes, id_at: Offsets, out: Bytes) -> None:
     scratch, h = np.zeros(_WORDS, np.uint64), np.empty(8, np.uint64)
     digests = out.view(np.uint64)
     for i in range(len(out)):
@@ -105,7 +105,9 @@ def _event_digests(sources: Bytes, source_at: Ints, ids: Bytes, id_at: Ints, out
 
 
 @njit
-def _delivery_ids(events: Bytes, event_of: Ints, clients: Bytes, client_at: Ints, client_of: Ints, out: Bytes) -> None:
+def _delivery_ids(
+    events: Bytes, event_of: Ints, clients: Bytes, client_at: Offsets, client_of: Ints, out: Bytes
+) -> None:
     scratch, h = np.zeros(_WORDS, np.uint64), np.empty(8, np.uint64)
     four, mask = np.uint64(4), np.uint64(15)
     for i in range(len(out)):

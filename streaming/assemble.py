@@ -4,14 +4,14 @@ An output row is (which input row, which topic, which extra headers). Keys and v
 the headers of a row are those that its input keeps, followed by extra ones made here:
 
     input headers   name, value | name, value | ...         kept runs are copied whole where nothing was dropped
-    pool of extras  name code, value | ...                  a row names k positions in it
+    pool of extras  value | value | ...                     a row names one for each of the extra headers of its kind
 
 Rows leave in batches of some megabytes: a column of Arrow holds at most 2 GB, and one event may go to many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from state.columns import column, copy
+from state.columns import Offsets, column, copy
 from state.config import Config
 from state.kernels import njit
 from state.messages import Output
@@ -32,65 +32,66 @@ INPUT = pa.schema([SCHEMA.field("topic"), ("partition", pa.int32()), ("offset", 
 BATCH_BYTES = 64 << 20
 """About how much one outgoing batch holds."""
 Ints = NDArray[np.int64]
-Offsets = NDArray[np.int32]
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
+_NO_NULLS: Bools = np.zeros(0, bool)
 
 
 @dataclass
 class Outgoing:
     """Rows to write, collected by kind and built at the end."""
 
-    kinds: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
-    """Input rows, codes of topics, and (rows, k) positions of each row's extra headers in the pool."""
+    kinds: dict[tuple[str, ...], list[tuple[Ints, Ints, Ints]]] = field(default_factory=dict)
+    """By the names of the extra headers: input rows, codes of topics, and where in the pool each row's extras are."""
     names: list[str] = field(default_factory=list)
     """Topics by code."""
-    extra_names: list[str] = field(default_factory=list)
     extra_values: list[pa.Array] = field(default_factory=list)
-    """The pool: one name and many values each."""
+    """The pool."""
     pooled: int = 0
 
     def code(self, topic: str) -> int:
         self.names.append(topic)
         return len(self.names) - 1
 
-    def pool(self, name: str, values: pa.Array | list[bytes]) -> int:
-        """Add extra headers of one name to the pool; return the position of the first."""
+    def pool(self, values: pa.Array | list[bytes]) -> int:
+        """Add values of extra headers to the pool; return the position of the first."""
         first = self.pooled
-        self.extra_names.append(name)
         self.extra_values.append(pa.array(values, pa.binary()) if isinstance(values, list) else values)
         self.pooled += len(values)
         return first
 
-    def add(self, rows: Ints, topics: Ints, extras: Ints | None = None) -> None:
-        none = np.empty((len(rows), 0), np.int64)
-        self.kinds.append((rows, topics, none if extras is None else extras))
+    def add(self, rows: Ints, topics: Ints, extras: Mapping[str, Ints] | None = None) -> None:
+        """Add rows; `extras`: by name of an extra header, where in the pool each row finds its value."""
+        extras = extras or {}
+        positions = np.empty((len(rows), len(extras)), np.int64)
+        for j, where in enumerate(extras.values()):
+            positions[:, j] = where
+        self.kinds.setdefault(tuple(extras), []).append((rows, topics, positions))
 
 
 def build(outgoing: Outgoing, envelopes: Envelopes) -> Iterator[pa.RecordBatch]:
-    """Build the rows, by the number of their extra headers, then by topic: so the producer fills batch after batch.
+    """Build the rows, by their extra headers, then by topic: so the producer fills batch after batch.
 
-    Guarantee: rows to one topic with equally many extra headers leave in input order.
+    Guarantee: rows to one topic with equal extra headers leave in input order.
     """
     names = np.array(outgoing.names, dtype=object)
     rank = np.unique(names.astype(str), return_inverse=True)[1] if len(names) else np.empty(0, np.int64)
     table = envelopes.table
     topics_of = pa.array(names, pa.string())
-    input_bytes = np.diff(column(table.column("key"))[1]) + np.diff(column(table.column("value"))[1])
     headers = _Headers(outgoing, envelopes)
-    input_bytes += headers.kept_sizes
-    for width in sorted({extras.shape[1] for _, _, extras in outgoing.kinds}):
-        alike = [kind for kind in outgoing.kinds if kind[2].shape[1] == width]
+    keys, values = (np.diff(column(table.column(name))[1]) for name in ("key", "value"))
+    input_bytes = headers.kept_names + headers.kept_values + keys + values
+    for extra_names, alike in sorted(outgoing.kinds.items()):
         rows, topics, extras = (np.concatenate(columns) for columns in zip(*alike, strict=True))
         order = _sorted(rank[topics], len(names), _sorted(rows, len(envelopes), np.arange(len(rows))))
         rows, topics, extras = rows[order], topics[order], np.ascontiguousarray(extras[order])
-        for a, b in _chunks(input_bytes[rows] + headers.extra_sizes(extras)):
+        for a, b in _chunks(input_bytes[rows] + headers.extra_sizes(extra_names, extras)):
             gather = pa.array(rows[a:b])
             columns = [
                 topics_of.take(pa.array(topics[a:b])),
                 table.column("key").take(gather),
                 table.column("value").take(gather),
-                headers.build(rows[a:b], extras[a:b]),
+                headers.build(rows[a:b], extra_names, extras[a:b]),
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -126,55 +127,65 @@ class _Headers:
     """The headers that rows can have: what input rows keep, and the pool of extras."""
 
     def __init__(self, outgoing: Outgoing, envelopes: Envelopes) -> None:
-        self.kept = envelopes.kept
+        self.kept = envelopes.kept.astype(np.int32)
         self.kept_end = np.cumsum(envelopes.kept_counts)
         self.kept_counts = envelopes.kept_counts
         self.names, self.name_at = column(envelopes.names)
         self.values, self.value_at = column(envelopes.contents)
-        self.null = np.asarray(envelopes.contents.is_null().to_numpy(zero_copy_only=False))
-        extra_names = [name.encode() for name in outgoing.extra_names]
-        self.extra_names, self.extra_name_at = column(pa.array(extra_names, pa.binary()))
-        lengths = [len(values) for values in outgoing.extra_values]
-        self.extra_code = np.repeat(np.arange(len(lengths)), lengths)
-        pool = pa.concat_arrays(outgoing.extra_values) if lengths else pa.array([], pa.binary())
-        self.extra_values, self.extra_value_at = column(pool)
+        self.null = _NO_NULLS
+        if envelopes.contents.null_count:
+            self.null = np.asarray(envelopes.contents.is_null().to_numpy(zero_copy_only=False))
+        pool = pa.concat_arrays(outgoing.extra_values) if outgoing.extra_values else pa.array([], pa.binary())
+        self.pool, self.pool_at = column(pool)
 
     @cached_property
-    def kept_sizes(self) -> Ints:
-        """About how many bytes the kept headers of each input row take."""
-        sizes = (np.diff(self.name_at) + np.diff(self.value_at))[self.kept]
-        bytes_of = np.append(0, np.cumsum(sizes))
-        return np.asarray(bytes_of[self.kept_end] - bytes_of[self.kept_end - self.kept_counts])
+    def kept_names(self) -> Ints:
+        """Bytes of the names of the headers that each input row keeps."""
+        return self._kept(np.diff(self.name_at))
 
-    def extra_sizes(self, extras: Ints) -> Ints:
-        """About how many bytes the extra headers of these output rows take."""
-        return np.asarray(np.diff(self.extra_value_at)[extras].sum(axis=1) + 32 * extras.shape[1])
+    @cached_property
+    def kept_values(self) -> Ints:
+        """Bytes of their values."""
+        return self._kept(np.diff(self.value_at))
 
-    def build(self, rows: Ints, extras: Ints) -> pa.Array:
+    def _kept(self, sizes: Offsets) -> Ints:
+        total = np.append(0, np.cumsum(sizes[self.kept]))
+        return np.asarray(total[self.kept_end] - total[self.kept_end - self.kept_counts])
+
+    def extra_sizes(self, names: tuple[str, ...], extras: Ints) -> Ints:
+        """Bytes of the extra headers of these output rows."""
+        return np.asarray(np.diff(self.pool_at)[extras].sum(axis=1) + len("".join(names).encode()))
+
+    def build(self, rows: Ints, names: tuple[str, ...], extras: Ints) -> pa.Array:
         """The header lists of these output rows."""
-        first = self.kept_end[rows] - self.kept_counts[rows]
+        encoded = [name.encode() for name in names]
+        block = np.frombuffer(b"".join(encoded), np.uint8)
+        block_at = np.cumsum([0, *map(len, encoded)])
         counts = self.kept_counts[rows]
+        first = self.kept_end[rows] - counts
         offsets = np.zeros(len(rows) + 1, np.int32)
-        np.cumsum(counts + extras.shape[1], out=offsets[1:])
-        kept = (self.kept, first, counts, self.name_at, self.value_at)
-        pool = (extras, self.extra_code, self.extra_name_at, self.extra_value_at)
+        np.cumsum(counts + len(names), out=offsets[1:])
         slots = int(offsets[-1])
+        name_bytes = int(self.kept_names[rows].sum()) + len(block) * len(rows)
+        value_bytes = int(self.kept_values[rows].sum() + np.diff(self.pool_at)[extras].sum())
         name_at, value_at = np.empty(slots + 1, np.int32), np.empty(slots + 1, np.int32)
-        _lay(*kept, *pool, name_at, value_at)
-        names, values = np.empty(name_at[-1], np.uint8), np.empty(value_at[-1], np.uint8)
-        null = np.zeros(slots, bool)
-        of_input = (self.names, self.values, self.null)
-        _fill(*kept, *of_input, *pool, self.extra_names, self.extra_values, name_at, value_at, names, values, null)
+        out_names, out_values = np.empty(name_bytes, np.uint8), np.empty(value_bytes, np.uint8)
+        null = np.zeros(slots if len(self.null) else 0, bool)
+        _fill(
+            self.kept, first, counts, self.name_at, self.value_at, self.names, self.values, self.null,
+            block, block_at, extras, self.pool_at, self.pool, name_at, value_at, out_names, out_values, null,
+        )  # fmt: skip
+        assert (name_at[-1], value_at[-1]) == (name_bytes, value_bytes)
         flat = pa.StructArray.from_arrays(
-            [_strings(pa.string(), name_at, names, None), _strings(pa.binary(), value_at, values, null)],
+            [_strings(pa.string(), name_at, out_names, _NO_NULLS), _strings(pa.binary(), value_at, out_values, null)],
             fields=list(HEADER),
         )
         return pa.ListArray.from_arrays(pa.array(offsets), flat)
 
 
-def _strings(kind: pa.DataType, offsets: Offsets, data: Bytes, null: Bools | None) -> pa.Array:
+def _strings(kind: pa.DataType, offsets: Offsets, data: Bytes, null: Bools) -> pa.Array:
     valid = None
-    if null is not None and null.any():
+    if null.any():
         valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
     return pa.Array.from_buffers(kind, len(offsets) - 1, [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
 
@@ -183,7 +194,7 @@ def fixed(rows: Bytes) -> pa.Array:
     """A matrix of bytes as an Arrow column of binary values, one for each row."""
     n, width = rows.shape
     offsets = np.arange(n + 1, dtype=np.int32) * np.int32(width)
-    return _strings(pa.binary(), offsets, np.ascontiguousarray(rows).reshape(-1), None)
+    return _strings(pa.binary(), offsets, np.ascontiguousarray(rows).reshape(-1), _NO_NULLS)
 
 
 def warm(config: Config) -> None:
@@ -192,44 +203,23 @@ def warm(config: Config) -> None:
     row = {"topic": "t", "partition": 0, "offset": 0, "key": b"", "value": b"{}", "headers": header}
     outgoing, first = Outgoing(), np.zeros(1, np.int64)
     outgoing.code("t")
-    outgoing.add(first, first, np.full((1, 1), outgoing.pool("b", [b"2"])))
+    outgoing.add(first, first, {"b": first + outgoing.pool([b"2"])})
     for _ in build(outgoing, read(pa.RecordBatch.from_pylist([row], INPUT), config)):
         pass
 
 
 @njit
-def _lay(
-    kept: Ints, first: Ints, counts: Ints, name_at: Ints, value_at: Ints,
-    extras: Ints, extra_code: Ints, extra_name_at: Ints, extra_value_at: Ints,
-    to_name: Offsets, to_value: Offsets,
-) -> None:  # fmt: skip
-    """Where the name and the value of every header of every row begin."""
-    slot, name, value = 0, np.int64(0), np.int64(0)
-    for row in range(len(first)):
-        for j in range(first[row], first[row] + counts[row]):
-            to_name[slot], to_value[slot] = name, value
-            slot += 1
-            at = kept[j]
-            name += name_at[at + 1] - name_at[at]
-            value += value_at[at + 1] - value_at[at]
-        for j in range(extras.shape[1]):
-            to_name[slot], to_value[slot] = name, value
-            slot += 1
-            at = extras[row, j]
-            code = extra_code[at]
-            name += extra_name_at[code + 1] - extra_name_at[code]
-            value += extra_value_at[at + 1] - extra_value_at[at]
-    to_name[slot], to_value[slot] = name, value
-
-
-@njit
 def _fill(
-    kept: Ints, first: Ints, counts: Ints, name_at: Ints, value_at: Ints, names: Bytes, values: Bytes, null: Bools,
-    extras: Ints, extra_code: Ints, extra_name_at: Ints, extra_value_at: Ints, extra_names: Bytes, extra_values: Bytes,
+    kept: Offsets, first: Ints, counts: Ints, name_at: Offsets, value_at: Offsets,
+    names: Bytes, values: Bytes, null: Bools,
+    block: Bytes, block_at: Ints, extras: Ints, pool_at: Offsets, pool: Bytes,
     to_name: Offsets, to_value: Offsets, out_names: Bytes, out_values: Bytes, out_null: Bools,
 ) -> None:  # fmt: skip
-    """Copy what `_lay` has laid out; headers that follow each other in the input in one go."""
-    slot = 0
+    """Write the headers of every row: what it keeps, runs that follow each other in the input in one go, then extras.
+
+    `block` is the names of the extra headers, one after the other, the same for all rows.
+    """
+    slot, name, value = 0, 0, 0
     for row in range(len(first)):
         j, end = first[row], first[row] + counts[row]
         while j < end:
@@ -237,18 +227,27 @@ def _fill(
             while run < end and kept[run] == kept[run - 1] + 1:
                 run += 1
             a, b = kept[j], kept[run - 1] + 1
-            copy(names, name_at[a], name_at[b], out_names, to_name[slot])
-            copy(values, value_at[a], value_at[b], out_values, to_value[slot])
             for i in range(a, b):
-                out_null[slot + i - a] = null[i]
+                to_name[slot + i - a] = name + name_at[i] - name_at[a]
+                to_value[slot + i - a] = value + value_at[i] - value_at[a]
+            if len(null):
+                for i in range(a, b):
+                    out_null[slot + i - a] = null[i]
+            copy(names, name_at[a], name_at[b], out_names, name)
+            copy(values, value_at[a], value_at[b], out_values, value)
+            name += name_at[b] - name_at[a]
+            value += value_at[b] - value_at[a]
             slot += b - a
             j = run
+        copy(block, 0, len(block), out_names, name)
         for j in range(extras.shape[1]):
             at = extras[row, j]
-            code = extra_code[at]
-            copy(extra_names, extra_name_at[code], extra_name_at[code + 1], out_names, to_name[slot])
-            copy(extra_values, extra_value_at[at], extra_value_at[at + 1], out_values, to_value[slot])
+            to_name[slot], to_value[slot] = name + block_at[j], value
+            copy(pool, pool_at[at], pool_at[at + 1], out_values, value)
+            value += pool_at[at + 1] - pool_at[at]
             slot += 1
+        name += len(block)
+    to_name[slot], to_value[slot] = name, value
 
 
 def plain(outputs: list[Output]) -> pa.RecordBatch | None:

@@ -254,12 +254,13 @@ class Slice:
         rows = np.array([row for row, _, _ in written], np.int64)
         distinct, inverse = _distinct(rows, len(self.envelopes))
         digests = fixed(hexadecimal(event_digests(*self.envelopes.identity(distinct))))
-        extras = [
-            out.pool("hilcast_members", [header for _, _, header in written]) + np.arange(len(written)),
-            out.pool("hilcast_event", digests) + inverse,
-            np.full(len(written), out.pool("hilcast_epoch", [self.snapshot.epoch.encode()])),
-        ]
-        out.add(rows, np.array([code for _, code, _ in written], np.int64), np.stack(extras, axis=1))
+        same = np.zeros(len(written), np.int64)
+        extras = {
+            "hilcast_members": out.pool([header for _, _, header in written]) + np.arange(len(written)),
+            "hilcast_event": out.pool(digests) + inverse,
+            "hilcast_epoch": out.pool([self.snapshot.epoch.encode()]) + same,
+        }
+        out.add(rows, np.array([code for _, code, _ in written], np.int64), extras)
         self.reached[rows] = True
         self.figures["copies"] += len(written)
 
@@ -294,16 +295,16 @@ class Slice:
         clients = pa.array([client.encode() for client, _ in table], pa.binary())
         distinct, inverse = _distinct(rows, len(self.envelopes))
         digests = event_digests(*self.envelopes.identity(distinct))
-        each = np.arange(len(rows))
-        extras = [
-            out.pool("hilcast_delivery", fixed(delivery_ids(digests, inverse, clients, targets))) + each,
-            out.pool("hilcast_subscriptions", matched) + each,
-            out.pool("hilcast_client", clients) + targets,
-            np.full(len(rows), out.pool("hilcast_epoch", [self.snapshot.epoch.encode()])),
-        ]
+        each, same = np.arange(len(rows)), np.zeros(len(rows), np.int64)
+        extras = {
+            "hilcast_delivery": out.pool(fixed(delivery_ids(digests, inverse, clients, targets))) + each,
+            "hilcast_subscriptions": out.pool(matched) + each,
+            "hilcast_client": out.pool(clients) + targets,
+            "hilcast_epoch": out.pool([self.snapshot.epoch.encode()]) + same,
+        }
         if self.snapshot.stale:
-            extras.append(np.full(len(rows), out.pool("hilcast_stale", [b"true"])))
-        out.add(rows, codes[targets], np.stack(extras, axis=1))
+            extras["hilcast_stale"] = out.pool([b"true"]) + same
+        out.add(rows, codes[targets], extras)
         self.reached[rows] = True
         self.figures["copies"] += len(rows)
 

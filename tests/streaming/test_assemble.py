@@ -51,15 +51,18 @@ def test_rows_are_their_input_with_extra_headers(limit, data):
     envelopes.gain(gained)
     outgoing = Outgoing()
     topics = [outgoing.code("z"), outgoing.code("y")]
-    firsts = [outgoing.pool(name, values) for name, values in EXTRAS]
+    firsts = [outgoing.pool(values) for _, values in EXTRAS]
     wanted = []
     for width in data.draw(st.lists(st.sampled_from([0, 1, 2]), max_size=4)):
         picks = data.draw(st.lists(st.tuples(*[st.integers(0, n) for n in (len(rows) - 1, 1, 2)]), max_size=6))
-        extras = [[firsts[0] + value, firsts[1]][:width] for _, _, value in picks]
+        extras = [
+            (EXTRAS[0][0], np.array([firsts[0] + value for _, _, value in picks], np.int64)),
+            (EXTRAS[1][0], np.full(len(picks), firsts[1])),
+        ]
         outgoing.add(
             np.array([row for row, _, _ in picks], np.int64),
             np.array([topics[topic] for _, topic, _ in picks], np.int64),
-            np.array(extras, np.int64).reshape(len(picks), width),
+            dict(extras[:width]),
         )
         for row, topic, value in picks:
             kept = [(k, v) for k, v in rows[row] or [] if not k.startswith("hilcast_")] + gained.get(row, [])
