@@ -64,6 +64,9 @@ class Part(NamedTuple):
     bits: Words
     summary: Words
     """Bit w % 64 of `summary[row, w // 64]`: whether `bits[row, w, 0]` has any bit."""
+    reach: Ints
+    """The first word of `summary[row]` that is not 0, and the one after the last: boxes are in spatial order, so that
+    a cell of a selective dimension is touched by few that are not near each other."""
     alive: Words
 
     def size(self) -> int:
@@ -116,7 +119,7 @@ def build(lows: Ranks, highs: Ranks, owners: Ints) -> Part:
     if len(owners) % 64:
         alive[-1] = (1 << (len(owners) % 64)) - 1
     columns = dims[by_reach]
-    return Part(columns, *search, corners, owners, compared, fine, spans, bits, summary, alive)
+    return Part(columns, *search, corners, owners, compared, fine, spans, bits, summary, _reached(summary), alive)
 
 
 def choose_cuts(lows: Ranks, highs: Ranks) -> list[Ranks]:
@@ -242,6 +245,19 @@ def _fill(cells: NDArray[np.uint16], first_row: Ints) -> tuple[Words, Words]:
     return bits, summary
 
 
+@njit
+def _reached(summary: Words) -> Ints:
+    """First word of each row that is not 0, and the one after the last; 0 and 0 if all are."""
+    reach = np.zeros((len(summary), 2), np.int64)
+    for row in range(len(summary)):
+        for s in range(summary.shape[1]):
+            if summary[row, s] != U0:
+                if reach[row, 1] == 0:
+                    reach[row, 0] = s
+                reach[row, 1] = s + 1
+    return reach
+
+
 def _spans(corners: Ranks, fine: Ints) -> Ranks:
     starts = np.arange(0, len(corners), 64)
     lows = np.minimum.reduceat(corners[:, 2 * fine], starts, axis=0)
@@ -272,6 +288,8 @@ def check(part: Part) -> None:
         for c in range(end - row):
             assert np.array_equal(unpacked(part.bits[row + c, :, 0], n), (a <= c) & (c <= z))
             assert np.array_equal(unpacked(part.summary[row + c], words), part.bits[row + c, :, 0] != 0)
+            there = np.flatnonzero(part.summary[row + c])
+            assert part.reach[row + c].tolist() == ([there[0], there[-1] + 1] if len(there) else [0, 0])
         low_inside, high_inside = ~np.isin(lows, [*cuts, ABSENT]), ~np.isin(highs, [*(cuts - 1), PRESENT_MAX])
         assert (low_inside | high_inside).any() == (j in part.compared)
         for c in range(end - row):

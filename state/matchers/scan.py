@@ -58,7 +58,8 @@ def _collect(
     """Go on with point order[done] until all are done, or there is no room for every box to match; say how far."""
     # Arrays are taken out of the tuple once, since each access to a field counts references. Flat and unsigned,
     # an index is one addition; signed, it is first tested for being negative.
-    owners, alive, summary, bits = part.owners, part.alive, part.summary, part.bits.ravel()
+    owners, alive, summary, reach = part.owners, part.alive, part.summary, part.reach
+    bits = part.bits.ravel()
     dims, compared, fine, spans = part.dims, part.compared, part.fine, part.spans
     corners, width = part.corners.ravel(), np.uint64(2 * len(dims))
     d, words, blocks = len(dims), len(alive), summary.shape[1]
@@ -70,8 +71,8 @@ def _collect(
         starts[e] = used
         for j in range(d):
             point[j], cells[j] = points[e, dims[j]], np.uint64(rows[e, j]) * np.uint64(2 * words)
-        _survive(rows, e, summary, words, survivors)
-        for s in range(blocks):
+        first, end = _survive(rows, e, reach, summary, words, survivors)
+        for s in range(first, end):
             left = survivors[s]
             while left != U0:
                 w = np.uint64(s * 64) + trailing_zeros(left)
@@ -104,7 +105,8 @@ def mark(part: Part, points: Ranks, rows: Rows, order: Ints, group_of_owner: Int
     Without `group_of_owner` all boxes are of group 0. An event ends when all its groups are found, and boxes of a
     found group are not compared.
     """
-    owners, alive, summary, bits = part.owners, part.alive, part.summary, part.bits.ravel()
+    owners, alive, summary, reach = part.owners, part.alive, part.summary, part.reach
+    bits = part.bits.ravel()
     dims, compared, fine, spans = part.dims, part.compared, part.fine, part.spans
     corners, width = part.corners.ravel(), np.uint64(2 * len(dims))
     d, words, blocks = len(dims), len(alive), summary.shape[1]
@@ -116,8 +118,8 @@ def mark(part: Part, points: Ranks, rows: Rows, order: Ints, group_of_owner: Int
             missing -= found[e, g]
         for j in range(d):
             point[j], cells[j] = points[e, dims[j]], np.uint64(rows[e, j]) * np.uint64(2 * words)
-        _survive(rows, e, summary, words, survivors)
-        for s in range(blocks if missing else 0):
+        first, end = _survive(rows, e, reach, summary, words, survivors)
+        for s in range(first, end if missing else first):
             left = survivors[s]
             while left != U0 and missing:
                 w = np.uint64(s * 64) + trailing_zeros(left)
@@ -140,16 +142,21 @@ def mark(part: Part, points: Ranks, rows: Rows, order: Ints, group_of_owner: Int
 
 
 @njit
-def _survive(rows: Rows, e: int, summary: Words, words: int, survivors: Words) -> None:
-    """AND the summaries of the cells of point e."""
-    for s in range(len(survivors)):
+def _survive(rows: Rows, e: int, reach: Ints, summary: Words, words: int, survivors: Words) -> tuple[int, int]:
+    """AND the summaries of the cells of point e, where all of them reach; return from where to where that is."""
+    first, end = 0, len(survivors)
+    for j in range(rows.shape[1]):
+        row = rows[e, j]
+        first, end = max(first, reach[row, 0]), min(end, reach[row, 1])
+    for s in range(first, end):
         survivors[s] = ALL
     # Bits beyond the last word stand for nothing.
     survivors[len(survivors) - 1] >>= np.uint64(-words & 63)
     for j in range(rows.shape[1]):
         row = rows[e, j]
-        for s in range(len(survivors)):
+        for s in range(first, end):
             survivors[s] &= summary[row, s]
+    return first, end
 
 
 @njit
