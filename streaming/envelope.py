@@ -17,10 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from state.columns import Bytes, Offsets, column
 from state.config import Config
+from state.kernels import njit
 
 REQUIRED = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_broker")
+CONTENT_TYPE = "content-type"
 STRUCTURED = b"application/cloudevents"
+DROPPED = "hilcast_"
+"""Incoming headers of this beginning are ours to write, and not passed on."""
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 Ints = NDArray[np.int64]
@@ -109,9 +114,14 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
     """Read one Arrow batch; whatever is wrong with a row is noted in `bad`, never raised."""
     n = table.num_rows
     lengths, names, contents = _flatten(table.column("headers"))
-    rows = np.repeat(np.arange(n), lengths)
-    found = {name: _taken(contents, _last(names, rows, name, n)) for name in REQUIRED}
-    kept = np.flatnonzero(~_bools(pc.starts_with(names, "hilcast_")))
+    ends = np.cumsum(lengths)
+    last, kinds, dropped = _find(names, ends)
+    sizes = np.append(np.diff(column(contents)[1]), 0)
+    kept = np.flatnonzero(~dropped)
+    kept_counts = lengths.copy()
+    if len(kept) < len(names):
+        kept_counts = np.diff(np.searchsorted(kept, np.append(0, ends)))
+    found = {name: _taken(contents, last[:, i]) for i, name in enumerate(REQUIRED) if name != "ce_specversion"}
     envelopes = Envelopes(
         table,
         table.column("value"),
@@ -123,12 +133,12 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
         names,
         contents,
         kept,
-        np.bincount(rows[kept], minlength=n).astype(np.int64),
-        {name: _bools(pc.equal(pc.binary_length(found[name]).fill_null(0), 0)) for name in REQUIRED},
+        kept_counts,
+        {name: sizes[last[:, i]] == 0 for i, name in enumerate(REQUIRED)},
     )
     topics = Column.of(table.column("topic").cast(pa.binary()))
     _adapt_sources(envelopes, config, topics)
-    _read_structured(envelopes, rows)
+    _read_structured(envelopes, kinds)
     _read_origins(envelopes, config, topics)
     for name in REQUIRED:
         for row in np.flatnonzero(envelopes.missing[name]).tolist():
@@ -142,16 +152,50 @@ def _flatten(headers: pa.Array) -> tuple[Ints, pa.Array, pa.Array]:
     return lengths, pc.fill_null(flat.field("key"), ""), flat.field("value")
 
 
-def _bools(array: pa.Array) -> Bools:
-    return np.array(array.to_numpy(zero_copy_only=False), bool)
+def _find(names: pa.Array, ends: Ints) -> tuple[Ints, Ints, Bools]:
+    """Where the required headers and the content type of each row are, -1 for none, and which headers are dropped.
+
+    Of equal names the last counts. Rows are runs of headers that end at `ends`.
+    """
+    wanted = [name.encode() for name in (*REQUIRED, CONTENT_TYPE)]
+    last = np.full((len(ends), len(wanted)), -1, np.int64)
+    dropped = np.zeros(len(names), bool)
+    block, block_at = column(pa.array([*wanted, DROPPED.encode()], pa.binary()))
+    _find_names(*column(names), ends, block, block_at, last, dropped)
+    return last[:, :-1], last[:, -1], dropped
 
 
-def _last(names: pa.Array, rows: Ints, name: str, n: int) -> Ints:
-    """Position of the last header of this name in each row, -1 where there is none."""
-    at = np.full(n, -1, np.int64)
-    hits = np.flatnonzero(_bools(pc.equal(names, name)))
-    at[rows[hits]] = hits
-    return at
+@njit
+def _find_names(
+    names: Bytes, name_at: Offsets, ends: Ints, block: Bytes, block_at: Offsets, last: Ints, dropped: Bools
+) -> None:
+    """`block`: the names that are asked for, the last of them in capital or small letters, then what is dropped."""
+    wanted, header = last.shape[1], 0
+    for row in range(len(ends)):
+        while header < ends[row]:
+            size = name_at[header + 1] - name_at[header]
+            for k in range(wanted):
+                if size == block_at[k + 1] - block_at[k] and _equal(
+                    names, name_at[header], block, int(block_at[k]), size, k == wanted - 1
+                ):
+                    last[row, k] = header
+            prefix = block_at[wanted + 1] - block_at[wanted]
+            dropped[header] = size >= prefix and _equal(
+                names, name_at[header], block, int(block_at[wanted]), prefix, False
+            )
+            header += 1
+
+
+@njit
+def _equal(names: Bytes, at: int, block: Bytes, of: int, size: int, any_case: bool) -> bool:
+    """Whether `size` bytes are equal; with `any_case` capital letters stand for small ones."""
+    for i in range(size):
+        letter = names[at + i]
+        if any_case and 65 <= letter <= 90:
+            letter += 32
+        if letter != block[of + i]:
+            return False
+    return True
 
 
 def _taken(contents: pa.Array, positions: Ints) -> pa.Array:
@@ -190,14 +234,14 @@ def _adapt_sources(envelopes: Envelopes, config: Config, topics: Column) -> None
             envelopes.missing[name][rows] = False
 
 
-def _read_structured(envelopes: Envelopes, rows: Ints) -> None:
+def _read_structured(envelopes: Envelopes, content_types: Ints) -> None:
     """Read events whose attributes are in the value; the value itself is forwarded as it is."""
-    hits = np.flatnonzero(_bools(pc.equal(pc.utf8_lower(envelopes.names), "content-type")))
-    if not len(hits):
+    rows = np.flatnonzero(content_types >= 0)
+    if not len(rows):
         return
-    kinds = envelopes.contents.take(pa.array(hits)).to_pylist()
+    kinds = envelopes.contents.take(pa.array(content_types[rows])).to_pylist()
     structured = [
-        int(rows[hit]) for hit, kind in zip(hits, kinds, strict=True) if (kind or b"").lower().startswith(STRUCTURED)
+        row for row, kind in zip(rows.tolist(), kinds, strict=True) if (kind or b"").lower().startswith(STRUCTURED)
     ]
     if not structured:
         return
