@@ -26,7 +26,7 @@ Words = NDArray[np.uint64]
 Rows = NDArray[np.uint32]
 
 CELLS_PER_BOX = 512
-"""Cells of all dimensions together; two bits per box in each: 128 bytes."""
+"""Cells of all dimensions together, about; two bits per box in each: 128 bytes."""
 CELLS_MIN, CELLS_MAX = 32, 1024
 """Cells of one dimension."""
 PART_MIN = 2048
@@ -125,25 +125,27 @@ def build(lows: Ranks, highs: Ranks, owners: Ints) -> Part:
 def choose_cuts(lows: Ranks, highs: Ranks) -> list[Ranks]:
     """Return for each dimension the sorted places where a new cell begins.
 
-    Few distinct corners get a cut each, and leave what they do not need to the others.
+    The narrower the boxes of a dimension, the more cells it gets: a cell much smaller than a box rules out little
+    more. Few distinct corners get a cut each, and leave what they do not need to the others.
     """
     d = lows.shape[1]
     places = [sample_corners(lows[:, j], highs[:, j]) for j in range(d)]
     distinct = [np.unique(p) for p in places]
+    weight = [1 / max(_reach(lows[:, j], highs[:, j], places[j]), 1 / CELLS_MAX) for j in range(d)]
     cuts: list[Ranks] = [np.empty(0, np.int64)] * d
-    budget = CELLS_PER_BOX
-    for done, j in enumerate(sorted(range(d), key=lambda j: len(distinct[j]))):
-        size = min(max(budget // (d - done), CELLS_MIN), CELLS_MAX) - 1
+    budget, weights = CELLS_PER_BOX, sum(weight)
+    for j in sorted(range(d), key=lambda j: len(distinct[j]) / weight[j]):
+        size = min(max(int(budget * weight[j] / weights), CELLS_MIN), CELLS_MAX) - 1
         if len(distinct[j]) <= size:
             cuts[j] = distinct[j]
         else:
             cuts[j] = np.unique(places[j][np.linspace(0, len(places[j]) - 1, size).astype(np.int64)])
-        budget -= len(cuts[j]) + 1
+        budget, weights = max(budget - len(cuts[j]) - 1, 0), weights - weight[j]
     return cuts
 
 
 def _reach(lows: Ranks, highs: Ranks, cuts: Ranks) -> float:
-    """Mean share of the cells that a box touches: the dimension with the least is asked first."""
+    """Mean share of the cells that a box touches: the dimension with the least is asked first, and gets most cells."""
     step = max(1, len(lows) // 1024)
     first = np.searchsorted(cuts, lows[::step], side="right")
     last = np.searchsorted(cuts, highs[::step], side="right")
