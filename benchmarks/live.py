@@ -115,11 +115,11 @@ def timestamps(config: Config, topics: list[str], label: str) -> dict[str, int]:
     return seen
 
 
-def latency(config: Config, topics: list[str], label: str) -> tuple[int, float, float]:
-    """Events that arrived, and p50 and p99 in milliseconds from publication to the first copy."""
+def latency(config: Config, topics: list[str], label: str, until_ms: float = float("inf")) -> tuple[int, float, float]:
+    """Events that arrived, and p50 and p99 in milliseconds from publication, before `until_ms`, to the first copy."""
     sent = timestamps(config, [config.topics.publications], label)
     got = timestamps(config, topics, label)
-    delays = np.array([got[id] - sent[id] for id in got])
+    delays = np.array([got[id] - sent[id] for id in got if sent[id] <= until_ms])
     assert len(delays), f"none of the {len(sent)} events sent as {label} was delivered"
     return len(delays), float(np.percentile(delays, 50)), float(np.percentile(delays, 99))
 

@@ -40,7 +40,7 @@ from streaming.offsets import Offsets
 from streaming.progress import Committer, ProgressListener
 from streaming.registry import RegistryReader, generation_record
 from streaming.sampling import sample
-from streaming.settings import session
+from streaming.settings import QUERY_VARIABLE, session
 from streaming.timers import Timers
 from streaming.topics import TopicKeeper
 
@@ -134,6 +134,9 @@ class Job:
         def pooled(name: str, start: Callable[[], StreamingQuery]) -> Callable[[], StreamingQuery]:
             def begin() -> StreamingQuery:
                 spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+                # Spark keeps Python workers apart by their environment: a route task must not be given one that has
+                # no index yet, while a control batch keeps the others busy
+                spark.sparkContext.environment[QUERY_VARIABLE] = name
                 return start()
 
             return begin

@@ -14,6 +14,10 @@ from state.client_settings import java
 from state.config import Config
 from streaming.limits import HEADROOM_BYTES, INPUT_BYTES_MAX
 
+WARM_VARIABLE = "HILCAST_WARM"
+"""Names the configuration for which workers compile everything before they begin."""
+QUERY_VARIABLE = "HILCAST_QUERY"
+"""Names the query whose workers these are: each query has a daemon, and so workers, of its own."""
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 SPARK = {
     # 200 shuffle partitions, the default, cost 13 s a batch; frozen into the checkpoint at first start
@@ -89,7 +93,7 @@ def sink_options(config: Config) -> dict[str, str]:
 
 def session(config: Config, path: str) -> SparkSession:
     """The Spark session of one deployment, whose configuration file is at `path`."""
-    os.environ["HILCAST_WARM"] = path
+    os.environ[WARM_VARIABLE] = path
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers must have the same packages
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(f"hilcast {config.deployment.name}").master(config.settings.master)
