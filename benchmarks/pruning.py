@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from benchmarks.control import BROKERS, OVERLAY
 from benchmarks.report import plot, show
 from producers.workloads.auction import AUCTION, Auction
 from state.broker.keys import Key
@@ -43,16 +44,10 @@ from state.simulation.invariants import examined
 from state.simulation.world import Event, World
 from state.space.event_type import Pruning
 
-OVERLAY = """
+ONE_HOME = """
 [settings]
 home_shards = 1
-[overlay]
-brokers = ["b1", "b2", "b3", "b4", "b5", "b6", "b7"]
-links = [["b1", "b2"], ["b1", "b3"], ["b2", "b4"], ["b2", "b5"], ["b3", "b6"], ["b3", "b7"]]
-[types.any.attributes]
-x = { kind = "int" }
 """
-BROKERS = tuple(f"b{i}" for i in range(1, 8))
 SHARES = (0.9, 0.75, 0.6, 0.5, 0.4)
 BATCH = 50
 LEAVE = 0.2
@@ -177,7 +172,7 @@ def deliver(world: World, given: Market, found: Run) -> None:
 
 def config_of(reduction: str, pruning: Pruning) -> Config:
     event_type = replace(AUCTION, reduction=reduction, pruning=pruning, cubes=16)
-    return replace(parse(OVERLAY), types={AUCTION.name: event_type})
+    return replace(parse(ONE_HOME + OVERLAY), types={AUCTION.name: event_type})
 
 
 def main() -> None:

@@ -29,13 +29,11 @@ from state.filters.grammar import parse as parse_filter
 from state.redis_index import RedisIndex
 from state.space.grid import Grid
 
-PER_EVENT = 0.2
 
-
-def install(config: Config, count: int) -> None:
+def install(config: Config, count: int, per_event: float) -> None:
     """Register all subscriptions through Kafka and wait until they are in force."""
     started = time.monotonic()
-    subscribe(config, 0, count, PER_EVENT)
+    subscribe(config, 0, count, per_event)
     while True:
         try:
             in_force(config, 60.0)
@@ -45,9 +43,9 @@ def install(config: Config, count: int) -> None:
     print(f"{count} subscriptions in force after {time.monotonic() - started:.1f} s", flush=True)
 
 
-def cornered(config: Config, count: int, changes: int) -> dict[str, Drawn]:
+def cornered(config: Config, count: int, changes: int, per_event: float) -> dict[str, Drawn]:
     """The subscriptions nearest to the corner of low prices and volumes, each for another symbol than it had."""
-    drawn = list(enumerate(subscriptions(config, count, PER_EVENT, seed=0)))
+    drawn = list(enumerate(subscriptions(config, count, per_event, seed=0)))
     drawn.sort(key=lambda item: max(item[1].price[0] / 1000, item[1].volume[0] / 1_000_000))
     changed = {}
     for i, one in drawn[:changes]:
@@ -93,10 +91,10 @@ def measure(services: LocalServices, folder: Path, options: argparse.Namespace) 
     _, path = configuration(services, folder, options.brokers, options.reduction, cubes=64)
     path.write_text(path.read_text().replace("max_offsets_per_trigger = 100000\n", "").replace("local[2]", "local[4]"))
     config = parse(path.read_text())
-    changed = cornered(config, options.subscriptions, options.changes)
+    changed = cornered(config, options.subscriptions, options.changes, options.per_event)
     job = start_job(path)
     try:
-        install(config, options.subscriptions)
+        install(config, options.subscriptions, options.per_event)
         publish_at(config, options.rate, WARM_S, "warm-")
         time.sleep(SETTLE_S)
         publish_at(config, options.rate, options.seconds, "quiet-")
@@ -150,6 +148,7 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, default=7)
     parser.add_argument("--rate", type=int, default=500)
     parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--per-event", type=float, default=0.2, help="matching subscriptions per event: their width")
     parser.add_argument("--reduction", default="covering")
     on_services(measure, parser.parse_args())
 

@@ -32,6 +32,7 @@ from state.broker.index import CompiledPart, load_part
 from state.broker.keys import Key
 from state.broker.protocol import unpack
 from state.config import Config
+from state.errors import HilcastError
 from state.space.grid import Grid
 
 Forwarding = Mapping[str, Mapping[str, str]]
@@ -68,6 +69,11 @@ HELP = """hilcast keeps its routing index here. It is derived: everything can be
 {p}:BROKER:groups            hash: group or broadcast topic -> the clients that read it (brokers with groups)
 PART is cube:N (a block of the Hilbert grid) or wide:N (filters that touch many cubes).
 The first {n} entries of a part are shown. The same and more: hilcast inspect BROKER TYPE"""
+
+
+def away(error: redis.RedisError) -> HilcastError:
+    """What users are told when Redis does not answer."""
+    return HilcastError("redis-away", f"Redis does not answer ({type(error).__name__}): see `hilcast doctor`")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from state.errors import FilterError, HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.geometry import geometry
 from state.messages import Headers
-from state.redis_index import RedisIndex
+from state.redis_index import RedisIndex, away
 from state.space.decode import decode
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
@@ -94,9 +94,7 @@ class Mapper:
         try:
             grid = index.grid(type)
         except redis.RedisError as error:
-            raise HilcastError(
-                "redis-away", f"Redis does not answer ({error.__class__.__name__}): see `hilcast doctor`"
-            ) from error
+            raise away(error) from error
         finally:
             index.close()
         if grid is None:

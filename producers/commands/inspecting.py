@@ -29,7 +29,7 @@ from producers.commands.sharing import describe_sharing, sharing_for_people
 from state.broker.keys import Key, index_keys
 from state.config import Config, load
 from state.errors import HilcastError
-from state.redis_index import RedisIndex, Version
+from state.redis_index import RedisIndex, Version, away
 
 FIGURES = ("received", "forwarded", "withheld", "held_back", "ranges", "negative_boxes", "bytes")
 SOMETIMES = ("held_back", "ranges", "negative_boxes")
@@ -106,9 +106,7 @@ def read_parts(config: Config, keys: Sequence[Key]) -> dict[Key, Part]:
             parts[key] = Part(key, version, valid, meta, local, links, towards, next(answers), frozenset(local))
         return _complete(index, parts)
     except redis.RedisError as error:
-        raise HilcastError(
-            "redis-away", f"Redis does not answer ({type(error).__name__}): see `hilcast doctor`"
-        ) from error
+        raise away(error) from error
     finally:
         index.close()
         client.close()

@@ -20,7 +20,7 @@ from state.broker.sharing import BROADCAST, Assignment
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Record, Span
-from state.redis_index import RedisIndex
+from state.redis_index import RedisIndex, away
 
 METHODS = ("unicast", "group", "broadcast")
 FIGURES = ("messages", "saved", "discarded", "spared")
@@ -39,9 +39,7 @@ def describe_sharing(config: Config, brokers: Iterable[str]) -> dict[str, dict[s
         figures = {name: float(value) for name, value in index.figures().items() if name.startswith("distribution:")}
         packed = {broker: index.load_groups(broker) for broker in chosen}
     except redis.RedisError as error:
-        raise HilcastError(
-            "redis-away", f"Redis does not answer ({type(error).__name__}): see `hilcast doctor`"
-        ) from error
+        raise away(error) from error
     finally:
         index.close()
     found = {}

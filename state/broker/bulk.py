@@ -1,4 +1,4 @@
-"""The compiled index of a million subscriptions at once, from columns: for imports and measurements.
+"""The compiled index of a million subscriptions at once, from columns: for measurements.
 
 What `rebuild` makes of one registration after the other under the reduction `none`, made part by part from arrays, with
 no state of brokers beside it. It is an index to route with, not a generation to go on from.

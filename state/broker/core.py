@@ -1,7 +1,8 @@
 """One door to the core: `handle` a key's records of one batch, whoever drives it.
 
-The Spark operator, the simulator and the rebuild are thin drivers of this function. It is deterministic: the same
-state and records give the same bytes, so that a batch replayed after a crash repeats itself exactly.
+The Spark operator and the simulator are thin drivers of this function; the rebuild drives the same homes and cubes, but
+keeps them from wave to wave. It is deterministic: the same state and records give the same bytes, so that a batch
+replayed after a crash repeats itself exactly.
 """
 
 from __future__ import annotations

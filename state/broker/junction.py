@@ -42,7 +42,6 @@ class NumberedBoxes:
     """A matcher whose boxes come and go under numbers that are used again."""
 
     def __init__(self, d: int) -> None:
-        self.d = d
         self.matcher = BitmapMatcher(Boxes.empty(d), _NONE)
         self.numbers = 0
         """Numbers ever given out: all are below."""
@@ -314,12 +313,6 @@ class Junction:
                 box = Boxes(low.reshape(1, -1), high.reshape(1, -1))
                 wanted[i] = overlap_ranges(self.grid.ranges(box, IMPRECISE_RANGES_MAX), table)
         return wanted
-
-    def memory(self) -> int:
-        """Bytes of the matchers and tables."""
-        boxes = [self._local, *self.link_boxes.values()]
-        tables = [table.ranges for table in self.link_ranges.values()]
-        return sum(b.matcher.memory() for b in boxes) + sum(r.starts.nbytes + r.ends.nbytes for r in tables)
 
     def check(self) -> None:
         """Assert that the owners are those of the parts, each once, and that the matchers are sound."""
