@@ -7,7 +7,7 @@
     python -m benchmarks.control --links mics           false positives link by link
 
 Subscriptions come in batches; then a fifth of them leaves and a tenth is replaced; then events are published. All of it
-goes through the real core (`state/simulation/world.py`): homes, cubes, wide keys, one message per cube, neighbour and
+goes through the real core (`tests/simulation/world.py`): homes, cubes, wide keys, one message per cube, neighbour and
 batch. Counted is what one broker says to another, and every reduction is held against `none`:
 
     messages    records of the control topic between brokers
@@ -44,23 +44,23 @@ import msgspec
 import numpy as np
 from matplotlib import pyplot
 
-from benchmarks.mics_workload import Workload as MicsWorkload
-from benchmarks.mics_workload import positions
 from benchmarks.negative_space import SIDE as NEGATIVE_SIDE
 from benchmarks.negative_space import Workload as NegativeWorkload
 from benchmarks.probabilistic import SIDE as STREAM_SIDE
 from benchmarks.probabilistic import stream
 from benchmarks.report import save, show, table
-from producers.workloads import mixed, stock
-from producers.workloads.auction import AUCTION, Auction
-from state.broker.keys import Key
-from state.broker.protocol import Change, decode
+from benchmarks.workloads import mixed, stock
+from benchmarks.workloads.auction import AUCTION, Auction
+from benchmarks.workloads.mics import Workload as MicsWorkload
+from benchmarks.workloads.mics import positions
 from state.config import Config, parse
+from state.control.protocol import Change, decode
 from state.filters.evaluate import compile
 from state.filters.grammar import parse as parse_filter
 from state.filters.printing import to_text
-from state.simulation.world import Event, World
+from state.keys import Key
 from state.space.event_type import Attribute, EventType
+from tests.simulation.world import Event, World
 
 OVERLAY = """
 [overlay]

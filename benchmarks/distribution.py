@@ -7,7 +7,7 @@
 Figure 6: cost is the sum of the costs of the edges that a message crosses, multicast along the publisher's shortest
 path tree; 0 % is unicast, 100 % an ideal group for each message. As "paper" stands only what its text says: it prints
 neither C, the number of intervals, nor the edge costs nor the publishers. Ours: C = 5, costs 4, 2, 1, 1 (see
-`producers/workloads/stock.py`; other ratios in section `costs`), 20 publishers. p is the density that
+`benchmarks/workloads/stock.py`; other ratios in section `costs`), 20 publishers. p is the density that
 publications are drawn from. Pictures go to `benchmarks/out`.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 from matplotlib import pyplot
 
 from benchmarks.report import save, show
-from producers.workloads import stock
+from benchmarks.workloads import stock
 from state.distribution.cells import CellGrid
 from state.distribution.groups import CATCH_ALL, Groups
 from state.distribution.method import (

@@ -23,11 +23,11 @@ import numpy as np
 from matplotlib import pyplot
 from rtree import index as rtree_index
 
+from benchmarks.peers.packed_rtree import PackedTreeMatcher
 from benchmarks.report import save, show
 from state.matchers.bitmap import BitmapMatcher
-from state.matchers.interface import Matcher, Matches
 from state.matchers.linear import LinearMatcher
-from state.matchers.packed import PackedTreeMatcher
+from state.matchers.matcher import Matcher, Matches
 from state.matchers.scan import united
 from state.matchers.stree import STreeMatcher
 from state.reductions.interval_table import CompiledTable

@@ -18,7 +18,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.mics_workload import (
+from benchmarks.report import claim, plot, show
+from benchmarks.workloads.mics import (
     LAWS,
     SIDE,
     K,
@@ -27,8 +28,6 @@ from benchmarks.mics_workload import (
     positions,
     publications,
 )
-from benchmarks.report import claim, plot, show
-from state.reductions.interface import Ranges
 from state.reductions.interval_table import CompiledTable, IntervalTable, cells_of, closed
 from state.reductions.live_ranges import LiveRanges
 from state.reductions.mics import Mics
@@ -38,7 +37,7 @@ from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid, choose_dimensions
 from state.space.hilbert import encode
-from state.space.ranges import box_ranges, boxes_ranges
+from state.space.ranges import Ranges, box_ranges, boxes_ranges
 
 TABLE_1_MS = {2: (0.1, 0.1, 0.3, 1.0), 3: (0.1, 0.3, 1.9, 12.8), 4: (0.1, 1.1, 10.2, 124.1)}
 TABLE_2 = {

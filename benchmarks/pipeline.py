@@ -28,16 +28,16 @@ import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
+from benchmarks.bulk_index import Subscriptions, bulk_index
 from infra.local import jars
 from infra.local.services import LocalServices
-from state.broker.bulk import Subscriptions, bulk_index
-from state.broker.context import Context
-from state.broker.home import Fact
-from state.broker.keys import Key
-from state.broker.rebuild import rebuild
 from state.config import Config, parse
+from state.control.context import Context
+from state.control.home import Fact
+from state.control.rebuild import rebuild
 from state.filters.geometry import geometry
 from state.filters.grammar import parse as parse_filter
+from state.keys import Key
 from state.redis_index import RedisIndex
 from state.space.boxes import Boxes
 from state.space.ranks import rank

@@ -40,13 +40,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.peers.chain_loss import loss
 from benchmarks.report import claim, plot, title
-from state.reductions.chain_loss import loss
 from state.reductions.conflict_table import ConflictTable
 from state.reductions.covering import Covering
 from state.reductions.hybrid import Hybrid
-from state.reductions.interface import Reduction
 from state.reductions.probabilistic import Probabilistic
+from state.reductions.reduction import Reduction
 from state.reductions.rspc import decide, guess, trials_needed, uncovered_share_min
 from state.space.boxes import Boxes
 

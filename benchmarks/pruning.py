@@ -4,7 +4,7 @@
     python -m benchmarks.pruning --subscriptions N --advertisements N --events N
     python -m benchmarks.pruning --reduction none
 
-Seven brokers in one simulated overlay, through the real core (`state/simulation/world.py`): advertisements and
+Seven brokers in one simulated overlay, through the real core (`tests/simulation/world.py`): advertisements and
 subscriptions come in batches, a fifth of either leaves again, then events are published. Events before that are the
 sample. Budgets are shares of the predicates that all filters of a kind use; each row of a table is one run:
 
@@ -33,16 +33,17 @@ import msgspec
 
 from benchmarks.control import BROKERS, OVERLAY
 from benchmarks.report import plot, show
-from producers.workloads.auction import AUCTION, Auction
-from state.broker.keys import Key
-from state.broker.protocol import Change, decode, unpack
+from benchmarks.workloads.auction import AUCTION, Auction
 from state.config import Config, parse
+from state.control.protocol import Change, decode
 from state.filters.evaluate import compile
 from state.filters.printing import to_text
 from state.filters.tree import Filter
-from state.simulation.invariants import examined
-from state.simulation.world import Event, World
+from state.keys import Key
 from state.space.event_type import Pruning
+from state.space.packing import unpack
+from tests.simulation.invariants import examined
+from tests.simulation.world import Event, World
 
 ONE_HOME = """
 [settings]

@@ -5,7 +5,7 @@
 
 Each seed is an overlay of 2 to 100 brokers, hosted by 1 to 4 deployments, with several event types, reductions and
 configurations, through changes, crashes, replays, lost checkpoints, lost messages and a lost index
-(`state/simulation/`). Deliveries are compared with flooding at rest, after each fence and in the middle of everything.
+(`tests/simulation/`). Deliveries are compared with flooding at rest, after each fence and in the middle of everything.
 A failure prints its seed, what was wrong, and the shortest scenario found that still fails; the exit code is 1.
 """
 
@@ -17,11 +17,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from producers.workloads import mixed
+from benchmarks.workloads import mixed
 from state.filters.evaluate import compile
 from state.filters.grammar import parse
-from state.simulation.drill import Failure, run, shortened
-from state.simulation.scenario import Scenario, Size, draw
+from tests.simulation.drill import Failure, run, shortened
+from tests.simulation.scenario import Scenario, Size, draw
 
 SHORTEN_S = 300.0
 REPORT_S = 30.0

@@ -22,10 +22,10 @@ from confluent_kafka import Producer
 from benchmarks.live import SETTLE_S, WARM_S, in_force, latency, publish_at, start_job, subscribe
 from benchmarks.pipeline import CLIENTS, SYMBOLS, Drawn, configuration, on_services, subscriptions
 from infra.local.services import LocalServices
-from state.broker.keys import Key, is_wide, wide_key
 from state.config import Config, parse
 from state.filters.geometry import geometry
 from state.filters.grammar import parse as parse_filter
+from state.keys import Key, is_wide, wide_key
 from state.redis_index import RedisIndex
 from state.space.grid import Grid
 

@@ -25,8 +25,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from infra import versions
+from infra.kafka.settings import kafka_python, librdkafka
 from infra.local import jars, java
-from state.client_settings import kafka_python, librdkafka
 from state.config import Config
 from state.errors import HilcastError
 from state.space.grid import Grid

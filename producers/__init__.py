@@ -13,13 +13,13 @@ A first use, with `config = load("hilcast.toml")`:
 
 from __future__ import annotations
 
+from infra.kafka import Transport, open_transport
 from producers.client.advertiser import Advertiser
 from producers.client.delivery import Delivery
 from producers.client.publisher import Publisher
 from producers.client.registrar import Receipt, RefusedError, Request, UnansweredError
 from producers.client.subscriber import Subscriber
 from producers.client.waiting import BehindError, wait
-from producers.transport import Transport, open_transport
 from state.config import load
 
 __all__ = [

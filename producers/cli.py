@@ -108,7 +108,7 @@ def _add_services(add: Add) -> None:
         )
     add("topics", "services:topics", "create the topics that the configuration needs", json=True)
     add("run", "services:run", "run the streaming job in the foreground; SIGTERM stops it")
-    made = add("wait", "control:wait", "return when everything sent so far is in force everywhere", json=True)
+    made = add("wait", "registrations:wait", "return when everything sent so far is in force everywhere", json=True)
     made.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="give up after S seconds (60)")
 
 
@@ -121,7 +121,7 @@ def _add_control(add: Add) -> None:
             "--timeout", type=_seconds, default=60.0, metavar="S", help="wait S seconds for the receipt (60)"
         )
 
-    made = add("subscribe", "control:subscribe", "enter a subscription, or replace its filter; print the receipt")
+    made = add("subscribe", "registrations:subscribe", "enter a subscription, or replace its filter; print the receipt")
     common(made)
     made.add_argument("-c", "--client", required=True)
     made.add_argument("--id", help="of the subscription; one is made if none is given")
@@ -132,16 +132,18 @@ def _add_control(add: Add) -> None:
     )
     _add_mapping(made, "send its Hilbert ranges along")
     made.add_argument("filter", metavar="FILTER", help="such as \"price < 100 AND symbol IN ('IBM', 'SAP')\"")
-    made = add("unsubscribe", "control:unsubscribe", "withdraw a subscription; print the receipt")
+    made = add("unsubscribe", "registrations:unsubscribe", "withdraw a subscription; print the receipt")
     common(made)
     made.add_argument("id", metavar="ID")
-    made = add("advertise", "control:advertise", "enter an advertisement, or replace its filter; print the receipt")
+    made = add(
+        "advertise", "registrations:advertise", "enter an advertisement, or replace its filter; print the receipt"
+    )
     common(made)
     made.add_argument("-p", "--publisher", required=True, help="the source of its events (ce_source)")
     made.add_argument("--id", help="of the advertisement; one is made if none is given")
     made.add_argument("--ttl", type=_seconds, metavar="S", help="let it expire after S seconds")
     made.add_argument("filter", metavar="FILTER")
-    made = add("unadvertise", "control:unadvertise", "withdraw an advertisement; print the receipt")
+    made = add("unadvertise", "registrations:unadvertise", "withdraw an advertisement; print the receipt")
     common(made)
     made.add_argument("id", metavar="ID")
 

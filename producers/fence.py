@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from state.client_settings import librdkafka
+from infra.kafka.settings import librdkafka
 from state.config import Config
 
 POLL_S = 0.1

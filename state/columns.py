@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bytes, Offsets
 from state.kernels import njit
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Bytes = NDArray[np.uint8]
-Offsets = NDArray[np.int32]
 
 
 def column(array: pa.Array) -> tuple[Bytes, Offsets]:

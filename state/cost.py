@@ -14,20 +14,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from state.broker.index import CompiledPart, join_ranges
-from state.broker.junction import Junction
-from state.broker.keys import is_wide
-from state.broker.protocol import pack
+from state.compiled_part import CompiledPart, join_ranges
 from state.filters.evaluate import compile as compile_filter
 from state.filters.geometry import BOXES_MAX, CONJUNCTIONS_MAX, conjunctions, geometry, intervals, region
 from state.filters.printing import predicate_text, to_text
 from state.filters.tree import Filter, predicates
+from state.keys import is_wide
 from state.reductions import forwards_ranges, range_cap
-from state.reductions.interface import Geometry, Ranges
+from state.routing.junction import Junction
 from state.space.boxes import Boxes
 from state.space.decode import decode
 from state.space.event_type import EventType
 from state.space.grid import Grid
+from state.space.packing import Geometry, pack
+from state.space.ranges import Ranges
 
 NAMED_MAX = 5
 """Predicates that `why` names."""

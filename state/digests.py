@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from state.columns import Offsets, column, copy
+from state.arrays import Bytes, Ints, Offsets, Words
+from state.columns import column, copy
 from state.kernels import njit
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ DIGEST_BYTES = 16
 BLOCK_BYTES = 128
 _WORDS = BLOCK_BYTES // 8
 
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
-Words = NDArray[np.uint64]
 
 _IV = np.array(
     [

@@ -20,12 +20,10 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from state.broker.forwarding import FORWARDED_AS, MERGED, NAMED_MAX, NOT_ADVERTISED, carriers
-from state.broker.home import Fact
-from state.broker.index import IMPRECISE_RANGES_MAX, CompiledPart
-from state.broker.keys import Key, wide_key
-from state.broker.protocol import unpack
+from state.compiled_part import IMPRECISE_RANGES_MAX, CompiledPart
 from state.config import Config
+from state.control.fates import FORWARDED_AS, MERGED, NAMED_MAX, NOT_ADVERTISED, carriers
+from state.control.home import Fact
 from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.evaluate import Explained, matches
@@ -33,12 +31,14 @@ from state.filters.evaluate import explain as explain_predicates
 from state.filters.geometry import geometry
 from state.filters.printing import to_text, value_text
 from state.filters.tree import Filter
+from state.keys import Key, wide_key
 from state.reductions import forwards_ranges, range_cap
-from state.reductions.interface import Geometry, Ranges
 from state.reductions.interval_table import range_id, range_of
 from state.space.boxes import ABSENT, Boxes, Ranks
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
+from state.space.packing import Geometry, unpack
+from state.space.ranges import Ranges
 from state.space.ranks import present_span, rank_spans, unrank
 
 PARTS_MAX = 8

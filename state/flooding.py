@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Floats, Ints
 from state.config import Config
 from state.filters.evaluate import compile, matches_batch
 from state.filters.tree import Filter
@@ -38,9 +38,6 @@ LARGE_BYTES = 900_000
 EXAMPLES = 20
 """Findings of each kind that are kept in full; all are counted."""
 
-Bools = NDArray[np.bool_]
-Codes = NDArray[np.int64]
-Times = NDArray[np.float64]
 Target = tuple[str, str]
 """Client and destination topic."""
 
@@ -153,7 +150,7 @@ class ControlHistory:
             groups[record.deployment, record.hosts].append(record)
         self._groups = [_Reached(hosts, records, self._topics) for (_, hosts), records in sorted(groups.items())]
 
-    def in_force(self, said_ms: Times) -> Times:
+    def in_force(self, said_ms: Floats) -> Floats:
         """For each moment: when all that had been said by then was in force everywhere; `NEVER` if it was not yet.
 
         Guarantee: monotone; never before a `hilcast wait` begun at that moment could have returned. Progress is known a
@@ -168,14 +165,14 @@ class ControlHistory:
             now = reached
         return now
 
-    def _ends(self, now: Times) -> dict[str, Codes]:
+    def _ends(self, now: Floats) -> dict[str, Ints]:
         """The end of each topic at each moment; a record of the very same millisecond counts."""
         return {
             topic: self._first[topic] + np.searchsorted(times[1:], now, side="right")
             for topic, times in self._times.items()
         }
 
-    def _reached(self, ends: Mapping[str, Codes]) -> Times:
+    def _reached(self, ends: Mapping[str, Ints]) -> Floats:
         size = len(next(iter(ends.values()))) if ends else 0
         everywhere = np.full(size, -NEVER)
         each = [group.when(ends) for group in self._groups]
@@ -199,7 +196,7 @@ class _Reached:
         rows = [[record.offsets.get(topic, 0) for topic in topics] for record in records]
         self._offsets = np.maximum.accumulate(np.array(rows, np.int64).reshape(len(rows), len(topics)), axis=0)
 
-    def when(self, ends: Mapping[str, Codes]) -> Times:
+    def when(self, ends: Mapping[str, Ints]) -> Floats:
         """When it had read to all of these ends."""
         first = [np.searchsorted(self._offsets[:, k], ends[topic]) for k, topic in enumerate(self._topics)]
         return self._times[np.max(first, axis=0)] if first else np.empty(0)
@@ -289,8 +286,8 @@ def judge(
         pending=sum(1 for p in publications if not p.complete),
         refused=sum(1 for p in publications if p.refused is not None),
     )
-    may: list[Codes] = [np.empty(0, np.int64)]
-    must: list[Codes] = [np.empty(0, np.int64)]
+    may: list[Ints] = [np.empty(0, np.int64)]
+    must: list[Ints] = [np.empty(0, np.int64)]
     lossy: set[int] = set()
     by_type = _columns(types, publications, world)
     for name, columns in by_type.items():
@@ -349,11 +346,11 @@ class _World:
             known = self._split[text] = (numbers, whole)
         return known
 
-    def codes(self, events: Codes, target: Target, id: str) -> Codes:
+    def codes(self, events: Ints, target: Target, id: str) -> Ints:
         """One number for (event, target, id)."""
         return self.pairs(events, self.targets[target]) * len(self.ids) + self.ids[id]
 
-    def pairs(self, events: Codes, target: int) -> Codes:
+    def pairs(self, events: Ints, target: int) -> Ints:
         return events * len(self.targets) + target
 
     def finding(self, kind: str, pair: int, detail: str) -> Finding:
@@ -364,7 +361,7 @@ class _World:
         why = f"{detail}; the publication was refused as {refused}" if refused and kind == "missing" else detail
         return Finding(kind, client, topic, source.decode("utf-8", "replace"), id.decode("utf-8", "replace"), why)
 
-    def ids_of(self, codes: Codes, pair: int) -> str:
+    def ids_of(self, codes: Ints, pair: int) -> str:
         """The ids of a pair among sorted codes."""
         low, high = np.searchsorted(codes, [pair * len(self.ids), (pair + 1) * len(self.ids)])
         return ", ".join(sorted(self.ids_list[int(code) % len(self.ids)] for code in codes[low:high]))
@@ -423,7 +420,7 @@ class _Columns:
         rows = np.flatnonzero(among & ~self._imprecise)
         if len(rows):
 
-            def text(attribute: str, asked: Codes) -> list[object]:
+            def text(attribute: str, asked: Ints) -> list[object]:
                 return [self.batch.event(int(i)).get(attribute) for i in rows[asked]]
 
             holds[rows] = matches_batch(filter, self.batch.ranks[rows], self.type, text)
@@ -487,7 +484,7 @@ def _unanswered(publication: Publication, code: str) -> Finding:
     return Finding("unanswered", "", "", source, id, f"cannot be used ({code}) and has no dead letter")
 
 
-def _compare(world: _World, may: Codes, must: Codes, judgement: Judgement, lossy: set[int]) -> None:
+def _compare(world: _World, may: Ints, must: Ints, judgement: Judgement, lossy: set[int]) -> None:
     """Compare what was delivered with what may and what must be, by deliveries and by the ids in them."""
     got, pairs, cut, stale = _delivered(world)
     ids = len(world.ids)
@@ -520,14 +517,14 @@ def _compare(world: _World, may: Codes, must: Codes, judgement: Judgement, lossy
     judgement.note("wrong_ids", len(extra), _of_ids(world, "wrong-ids", extra, "names"))
 
 
-def _of_ids(world: _World, kind: str, codes: Codes, verb: str) -> Iterator[Finding]:
+def _of_ids(world: _World, kind: str, codes: Ints, verb: str) -> Iterator[Finding]:
     for code in codes.tolist():
         pair, id = divmod(code, len(world.ids))
         yield world.finding(kind, pair, f"{verb} {world.ids_list[id]}")
 
 
-def _delivered(world: _World) -> tuple[Codes, Codes, Codes, Codes]:
-    """Codes of all ids delivered; pairs delivered; pairs whose ids were cut; pairs of which all copies are stale."""
+def _delivered(world: _World) -> tuple[Ints, Ints, Ints, Ints]:
+    """Ints of all ids delivered; pairs delivered; pairs whose ids were cut; pairs of which all copies are stale."""
     events: list[int] = []
     targets: list[int] = []
     counts: list[int] = []
@@ -554,13 +551,13 @@ def _delivered(world: _World) -> tuple[Codes, Codes, Codes, Codes]:
     return _unique(codes), _unique(pairs), _sorted(cut), _sorted(stale - fresh)
 
 
-def _unique(codes: Codes) -> Codes:
+def _unique(codes: Ints) -> Ints:
     """Each number once, in order: by sorting, which is several times faster here than `numpy.unique` with its table."""
     codes = np.sort(codes)
     return codes[np.concatenate([[True], codes[1:] != codes[:-1]])] if len(codes) else codes
 
 
-def _sorted(numbers: set[int]) -> Codes:
+def _sorted(numbers: set[int]) -> Ints:
     return np.array(sorted(numbers), np.int64)
 
 

@@ -27,13 +27,13 @@ from typing import Any
 
 import redis
 
-from state.broker.forwarding import READABLE_MAX
-from state.broker.index import CompiledPart, load_part
-from state.broker.keys import Key
-from state.broker.protocol import unpack
+from state.compiled_part import CompiledPart, load_part
 from state.config import Config
+from state.control.fates import READABLE_MAX
 from state.errors import HilcastError
+from state.keys import Key
 from state.space.grid import Grid
+from state.space.packing import unpack
 
 Forwarding = Mapping[str, Mapping[str, str]]
 """By neighbour: what became of each entry, in words (`forwarding.py`)."""

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.broker.index import CompiledPart
-from state.broker.junction import Junction
-from state.broker.meeting import meeting
-from state.broker.protocol import LocalEntry, pack
+from state.compiled_part import CompiledPart, LocalEntry
 from state.config import Config
+from state.control.overlap import meeting
 from state.digests import warm as warm_digests
 from state.filters.geometry import geometry
 from state.filters.grammar import parse
 from state.reductions import create, forwards_ranges, range_cap, restore
-from state.reductions.interface import Geometry, Ranges
 from state.reductions.negative_space import warm as warm_negative_space
+from state.routing.junction import Junction
 from state.space.boxes import Boxes
 from state.space.decode import decode
 from state.space.decode import warm as warm_decode
 from state.space.grid import Grid
 from state.space.grid import warm as warm_grid
+from state.space.packing import Geometry, pack
+from state.space.ranges import Ranges
 
 
 def warm(config: Config) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from state.broker.samples import Sample
 from state.config import Config
+from state.control.samples import Sample
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
                                                           └──> Redis, before the batch ends
 
 The state of a key is (format, version, blob): our own versioned bytes. Versions travel as bytes, since a nullable long
-becomes a float in pandas. Nothing here decides anything; `state.broker.core.handle` does.
+becomes a float in pandas. Nothing here decides anything; `state.control.handle.handle` does.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from state.broker.context import Context, Result
-from state.broker.core import handle
-from state.broker.keys import UNROUTABLE, Key
 from state.config import Config
+from state.control.context import Context, Result
+from state.control.handle import handle
+from state.keys import UNROUTABLE, Key
 from state.messages import Record
 from state.redis_index import RedisIndex, patiently
 from streaming.boot import Boot

@@ -9,8 +9,8 @@ from pyspark.daemon import manager
 import streaming.control
 import streaming.route  # noqa: F401 imported here so that every worker has it
 from state.config import load
+from state.routing.assemble import warm as warm_assemble
 from state.warm import warm
-from streaming.assemble import warm as warm_assemble
 from streaming.settings import QUERY_VARIABLE, WARM_VARIABLE
 
 CONTROL_NICENESS = 5

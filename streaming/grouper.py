@@ -20,10 +20,10 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from state.broker.home import Fact
-from state.broker.sharing import BROADCAST
-from state.client_settings import librdkafka
+from infra.kafka.settings import librdkafka
 from state.config import Config
+from state.control.home import Fact
+from state.distribution.assignment import BROADCAST
 from state.distribution.grouping import Grouping
 from state.errors import HilcastError
 from state.filters.cloudevents import read_filter

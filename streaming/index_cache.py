@@ -17,14 +17,15 @@ from dataclasses import dataclass, field
 import redis
 from confluent_kafka import Producer
 
-from state.broker.index import CompiledPart
-from state.broker.junction import Junction
-from state.broker.keys import Key, index_keys
-from state.broker.protocol import Republish, encode
-from state.broker.routing import Tree
-from state.broker.sharing import Assignment, Sharing
-from state.client_settings import librdkafka
+from infra.kafka.settings import librdkafka
+from state.compiled_part import CompiledPart
+from state.control.protocol import Republish, encode
+from state.distribution.assignment import Assignment
+from state.keys import Key, index_keys
 from state.redis_index import RedisIndex, Version, groups_version
+from state.routing.junction import Junction
+from state.routing.sharing import Sharing
+from state.routing.sweep import Tree
 from state.space.grid import Grid
 from streaming.boot import Boot
 

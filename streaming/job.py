@@ -22,12 +22,12 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from state.broker.context import Context
-from state.broker.keys import Key, index_keys
-from state.broker.protocol import Message, Republish, encode, seeds
-from state.broker.rebuild import Rebuilt, rebuild
-from state.client_settings import librdkafka
+from infra.kafka.settings import librdkafka
 from state.config import Config
+from state.control.context import Context
+from state.control.protocol import Message, Republish, encode, seeds
+from state.control.rebuild import Rebuilt, rebuild
+from state.keys import Key, index_keys
 from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
 from state.warm import warm

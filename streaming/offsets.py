@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from state.client_settings import librdkafka
+from infra.kafka.settings import librdkafka
 from state.config import Config
 from streaming.patience import retried
 from streaming.progress import Committer

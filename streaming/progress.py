@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from state.client_settings import librdkafka
+from infra.kafka.settings import librdkafka
 from state.config import Config
 from streaming.patience import retried
 

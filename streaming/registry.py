@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from state.broker.home import Fact, decode_fact
-from state.client_settings import librdkafka
+from infra.kafka.settings import librdkafka
 from state.config import Config
+from state.control.home import Fact, decode_fact
 from streaming.patience import retried
 
 FactKey = tuple[str, str, str, str]

@@ -1,7 +1,7 @@
 """The route query: publications through the cached index to links and clients, stateless, by Arrow batches.
 
     publications, [[sources]], links from other deployments
-        ──> envelope.read ──> decode to ranks ──> state.broker.routing.route ──> assemble.build ──> one Kafka sink
+        ──> envelope.read ──> decode to ranks ──> state.routing.sweep.route ──> assemble.build ──> one Kafka sink
 
 Values leave as they came, byte for byte. One line a slice goes to the routing log, one dead letter for every event that
 cannot be used. `mapInArrow` rows reach Kafka at the end of the task, together.
@@ -16,28 +16,28 @@ from functools import partial
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from state.broker.junction import Junction
-from state.broker.routing import Routed, route
-from state.broker.sharing import BROADCAST
+from state.arrays import Bools, Ints
 from state.config import Config
 from state.digests import delivery_ids, event_digests, hexadecimal
+from state.distribution.assignment import BROADCAST
+from state.limits import HEADROOM_BYTES, INPUT_BYTES_MAX
 from state.messages import Output, dead_letter_headers, joined_ids, write_members
+from state.routing.assemble import Outgoing, build, fixed, plain
+from state.routing.envelope import Column, Envelopes, read
+from state.routing.junction import Junction
+from state.routing.sweep import Routed, route
 from state.space.decode import RankBatch, decode_arrow
-from streaming.assemble import Outgoing, build, fixed, plain
 from streaming.boot import Boot
-from streaming.envelope import Column, Envelopes, read
 from streaming.index_cache import IndexCache, Snapshot, cache
-from streaming.limits import HEADROOM_BYTES, INPUT_BYTES_MAX
 from streaming.settings import sink_options, source_options
 
 OUTPUT = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
 OVERHEAD_BYTES = 2048
 """What Kafka adds to a record and a batch, and our small headers, generously."""
-_NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
+_NOBODY: Ints = np.empty(0, np.int64)
 
 
 def input_topics(config: Config) -> list[str]:
@@ -120,7 +120,7 @@ class Slice:
 
     # ── whose event is it ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _by_type(self) -> dict[str, NDArray[np.int64]]:
+    def _by_type(self) -> dict[str, Ints]:
         """Rows this deployment routes, by type; what names no valid broker is answered by the first broker's host."""
         envelopes, config = self.envelopes, self.config
         first = config.overlay.brokers[0] in self.worker.hosts
@@ -147,7 +147,7 @@ class Slice:
 
     # ── one type ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _route_type(self, type_name: str, rows: NDArray[np.int64]) -> None:
+    def _route_type(self, type_name: str, rows: Ints) -> None:
         event_type = self.config.types[type_name]
         values = self.envelopes.values
         batch = decode_arrow(event_type, values if len(rows) == len(self.envelopes) else values.take(pa.array(rows)))
@@ -164,9 +164,7 @@ class Slice:
         self._share(routed, junctions, type_name, rows, batch)
         self._deliver(routed, junctions, rows)
 
-    def _entered(
-        self, rows: NDArray[np.int64], usable: NDArray[np.bool_]
-    ) -> dict[tuple[str, str | None], NDArray[np.int64]]:
+    def _entered(self, rows: Ints, usable: Bools) -> dict[tuple[str, str | None], Ints]:
         """Rows of this type by where they stand and where they came from."""
         broker, origin = self.envelopes.broker, self.envelopes.origin
         place = broker.codes[rows] * (len(origin.texts) + 1) + origin.codes[rows] + 1
@@ -178,9 +176,7 @@ class Slice:
             entered[broker[at] or "", origin[at]] = members
         return entered
 
-    def _conforming(
-        self, junctions: Mapping[str, Junction], rows: NDArray[np.int64], batch: RankBatch
-    ) -> NDArray[np.bool_]:
+    def _conforming(self, junctions: Mapping[str, Junction], rows: Ints, batch: RankBatch) -> Bools:
         """Events that an advertisement of their publisher at their entry broker holds; the others are refused."""
         ok = np.ones(len(rows), bool)
         for (broker, origin), members in self._entered(rows, batch.valid).items():
@@ -194,7 +190,7 @@ class Slice:
                 self.envelopes.bad[int(rows[members[i]])] = ("not-advertised", reason)
         return ok
 
-    def _fitting(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _fitting(self, rows: Ints) -> Bools:
         """Events that still fit Kafka's limit with our headers added."""
         value = self.envelopes.table.column("value")
         sizes = np.diff(np.frombuffer(value.buffers()[1], np.int32, len(value) + 1, value.offset * 4))[rows]
@@ -210,7 +206,7 @@ class Slice:
 
     # ── what goes out ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _links(self, routed: Routed, rows: NDArray[np.int64]) -> None:
+    def _links(self, routed: Routed, rows: Ints) -> None:
         for (origin, target), crossing in routed.links.items():
             code = self.outgoing.code(self.config.topics.link(origin, target))
             self.outgoing.add(rows[crossing], np.full(len(crossing), code, np.int64))
@@ -225,7 +221,7 @@ class Slice:
         routed: Routed,
         junctions: Mapping[str, Junction],
         type_name: str,
-        rows: NDArray[np.int64],
+        rows: Ints,
         batch: RankBatch,
     ) -> None:
         """Serve clients together where the distribution method says so; what is left goes to clients' own topics."""
@@ -264,7 +260,7 @@ class Slice:
         self.reached[rows] = True
         self.figures["copies"] += len(written)
 
-    def _deliver(self, routed: Routed, junctions: Mapping[str, Junction], rows: NDArray[np.int64]) -> None:
+    def _deliver(self, routed: Routed, junctions: Mapping[str, Junction], rows: Ints) -> None:
         """One delivery per event, client and destination, whichever brokers matched."""
         events, targets, ids = [], [], []
         table: dict[tuple[str, str], int] = {}
@@ -287,9 +283,7 @@ class Slice:
         unique = pair[first]
         self._write(rows[unique // len(table)], unique % len(table), matched, list(table))
 
-    def _write(
-        self, rows: NDArray[np.int64], targets: NDArray[np.int64], matched: pa.Array, table: list[tuple[str, str]]
-    ) -> None:
+    def _write(self, rows: Ints, targets: Ints, matched: pa.Array, table: list[tuple[str, str]]) -> None:
         out = self.outgoing
         codes = np.array([out.code(destination) for _, destination in table], np.int64)
         clients = pa.array([client.encode() for client, _ in table], pa.binary())
@@ -356,14 +350,14 @@ class Slice:
         self.worker.count(self.figures)
 
 
-def _distinct(rows: NDArray[np.int64], limit: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _distinct(rows: Ints, limit: int) -> tuple[Ints, Ints]:
     """The distinct numbers, which are below `limit`, and the place of each among them."""
     there = np.zeros(limit, bool)
     there[rows] = True
     return np.flatnonzero(there), (np.cumsum(there) - 1)[rows]
 
 
-def _matched(ids: pa.Array, order: NDArray[np.int64], first: NDArray[np.int64]) -> pa.Array:
+def _matched(ids: pa.Array, order: Ints, first: Ints) -> pa.Array:
     """The ids of each delivery in one text: `ids[order]` in groups that begin at `first`."""
     ends = np.append(first[1:], len(order))
     several = np.flatnonzero(ends - first > 1)
@@ -379,7 +373,7 @@ def _matched(ids: pa.Array, order: NDArray[np.int64], first: NDArray[np.int64]) 
     return pa.concat_arrays([ids, pa.array(texts, pa.binary())]).take(pa.array(where))
 
 
-def _spread(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _spread(starts: Ints, counts: Ints) -> Ints:
     """For each i the numbers starts[i], starts[i]+1, ... counts[i] of them, one after the other.
 
     >>> _spread(np.array([5, 0]), np.array([2, 3])).tolist()

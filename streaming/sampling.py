@@ -1,4 +1,4 @@
-"""The sample of publications that a generation begins with (`state/broker/samples.py`)."""
+"""The sample of publications that a generation begins with (`state/control/samples.py`)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from state.broker.samples import pruned_types, samples_of
-from state.client_settings import librdkafka
+from infra.kafka.settings import librdkafka
 from state.config import Config
+from state.control.samples import pruned_types, samples_of
 from state.messages import Record
 from streaming.patience import retried
 

@@ -10,9 +10,9 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from state.client_settings import java
+from infra.kafka.settings import java
 from state.config import Config
-from streaming.limits import HEADROOM_BYTES, INPUT_BYTES_MAX
+from state.limits import HEADROOM_BYTES, INPUT_BYTES_MAX
 
 WARM_VARIABLE = "HILCAST_WARM"
 """Names the configuration for which workers compile everything before they begin."""

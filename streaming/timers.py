@@ -9,10 +9,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from state.broker.home import Fact
-from state.broker.keys import home_key
-from state.broker.protocol import Expire, Forget, Message
 from state.config import Config
+from state.control.home import Fact
+from state.control.protocol import Expire, Forget, Message
+from state.keys import home_key
 from streaming.registry import FactKey
 
 AGAIN_MS = 15_000

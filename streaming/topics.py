@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from state.client_settings import librdkafka
+from infra.kafka.settings import librdkafka
 from state.config import Config
 from state.errors import HilcastError
-from streaming.limits import HEADROOM_BYTES, INPUT_BYTES_MAX
+from state.limits import HEADROOM_BYTES, INPUT_BYTES_MAX
 
 PUBLICATION_PARTITIONS = 2
 _OUTPUT_BYTES = str(INPUT_BYTES_MAX + HEADROOM_BYTES)

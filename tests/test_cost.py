@@ -10,12 +10,12 @@ import pytest
 
 from infra.local.ports import free_port
 from producers import Publisher, cli
-from state.broker.context import Context
-from state.broker.home import Home
-from state.broker.keys import Key
 from state.config import parse as parse_config
+from state.control.context import Context
+from state.control.home import Home
 from state.cost import Sample, cost, measured
 from state.filters.grammar import parse
+from state.keys import Key
 from state.space.grid import Grid
 from state.space.ranks import ranks
 from tests import oracle

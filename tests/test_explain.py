@@ -10,17 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from infra.kafka import open_transport
 from infra.local.ports import free_port
 from producers import Publisher, cli
 from producers.commands.reading import newest
-from producers.transport import open_transport
-from state.broker.context import Context
-from state.broker.cube import Cube, decode_state
-from state.broker.forwarding import NOT_ADVERTISED, carriers
-from state.broker.index import compile_part
-from state.broker.keys import Key
-from state.broker.protocol import unpack
+from state.compiled_part import compile_part
 from state.config import parse
+from state.control.context import Context
+from state.control.fates import NOT_ADVERTISED, carriers
+from state.control.part import Part, decode_state
 from state.errors import HilcastError
 from state.explain import (
     COVERED_BY_LARGER,
@@ -32,13 +30,15 @@ from state.explain import (
     Registered,
     explained,
 )
+from state.keys import Key
 from state.messages import Output
 from state.redis_index import RedisIndex
-from state.simulation.world import Event as Publication
-from state.simulation.world import World
+from state.space.packing import unpack
 from streaming.topics import TopicKeeper
 from tests import oracle
 from tests.producers import worlds
+from tests.simulation.world import Event as Publication
+from tests.simulation.world import World
 
 CONFIG = """
 [overlay]
@@ -95,7 +95,7 @@ class Simulated:
         blob = self.deployment.states.get(str(key))
         if blob is None or self.mute:
             return [None] * len(entries)
-        cube = Cube(key, blob, Context(self.deployment.config, 1, 1))
+        cube = Part(key, blob, Context(self.deployment.config, 1, 1))
         told = cube.forwarding([neighbour])[neighbour]
         return [told.get(entry) for entry in entries]
 
@@ -490,7 +490,7 @@ def prepared(services):
 
 
 def _words(deployment, key):
-    cube = Cube(key, deployment.states.get(str(key)), Context(deployment.config, 1, 1))
+    cube = Part(key, deployment.states.get(str(key)), Context(deployment.config, 1, 1))
     return cube.forwarding(cube.neighbours)
 
 

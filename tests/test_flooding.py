@@ -15,17 +15,7 @@ from hypothesis import strategies as st
 from producers.fence import Fence
 from state.config import parse as parse_config
 from state.filters.grammar import parse
-from state.flooding import (
-    NEVER,
-    Claim,
-    ControlHistory,
-    Delivered,
-    Progress,
-    Publication,
-    Stand,
-    judge,
-    rounds,
-)
+from state.flooding import NEVER, Claim, ControlHistory, Delivered, Progress, Publication, Stand, judge, rounds
 from state.space.event_type import Attribute, EventType
 from tests import oracle
 

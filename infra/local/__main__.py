@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from infra import versions
-from infra.local import jars, java, redis
+from infra.local import jars, java
+from infra.local import redis_server as redis
 from infra.local.services import LocalServices
 from state.errors import HilcastError
 

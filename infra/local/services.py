@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from infra.local.kafka import LocalKafka
+from infra.local.kafka_broker import LocalKafka
 from infra.local.locks import alone_in
 from infra.local.ports import free_port
-from infra.local.redis import LocalRedis
+from infra.local.redis_server import LocalRedis
 
 __all__ = ["LocalServices", "ServiceStatus", "free_port"]
 

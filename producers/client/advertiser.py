@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from infra.kafka import Name, Transport
 from producers.client.registering import Filter, Registering
 from producers.client.registrar import TIMEOUT_S, Receipt, Request
-from producers.transport import Name, Transport
 from state.config import Config
 
 

@@ -8,9 +8,9 @@ from types import TracebackType
 
 import msgspec
 
+from infra.kafka import Name, Transport, open_transport
+from infra.kafka.transport import missing_topic
 from producers.client.mapping import Mapped, open_mapper
-from producers.transport import Name, Transport, open_transport
-from producers.transport.interface import missing_topic
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Output

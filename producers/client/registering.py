@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from infra.kafka import Name, Transport, open_transport
 from producers.client.registrar import TIMEOUT_S, Receipt, Registrar
-from producers.transport import Name, Transport, open_transport
 from state.config import Config
 
 Filter = str | dict[str, object] | list[object]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from producers.transport.interface import Place, Reader, Sending, Transport, missing_topic
+from infra.kafka.transport import Place, Reader, Sending, Transport, missing_topic
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Headers, Output

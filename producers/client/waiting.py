@@ -6,9 +6,9 @@ import time
 
 from confluent_kafka import KafkaException
 
+from infra.kafka import open_transport
+from infra.kafka.transport import away, missing_topic
 from producers.fence import Behind, Fence
-from producers.transport import open_transport
-from producers.transport.interface import away, missing_topic
 from state.config import Config
 from state.errors import HilcastError
 

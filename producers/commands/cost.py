@@ -6,10 +6,10 @@ import argparse
 import dataclasses
 from itertools import islice
 
+from infra.kafka import open_transport
 from producers.cli import config_path
 from producers.commands.output import print_json, table
 from producers.commands.reading import newest
-from producers.transport import open_transport
 from producers.verify.envelope import read_publication
 from state.config import Config, load
 from state.cost import Cost, Sample, measured

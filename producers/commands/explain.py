@@ -13,17 +13,17 @@ from collections.abc import Mapping, Sequence
 
 import redis
 
+from infra.kafka import Transport, open_transport
 from producers.cli import config_path
 from producers.commands.output import Style, table
 from producers.commands.reading import every, newest
-from producers.transport import Transport, open_transport
 from producers.verify.envelope import read_publication
-from state.broker.home import decode_fact
-from state.broker.index import CompiledPart
-from state.broker.keys import Key
+from state.compiled_part import CompiledPart
 from state.config import Config, load
+from state.control.home import decode_fact
 from state.errors import HilcastError
 from state.explain import NOT_REACHED, Event, Explanation, Hop, Registered, explained
+from state.keys import Key
 from state.messages import Record
 from state.redis_index import RedisIndex, Version
 from state.space.decode import json_object

@@ -25,15 +25,15 @@ import redis
 
 from producers.cli import config_path
 from producers.commands.output import print_json, table
-from producers.commands.sharing import describe_sharing, sharing_for_people
-from state.broker.keys import Key, index_keys
+from producers.commands.shared_topics import describe_sharing, sharing_for_people
 from state.config import Config, load
 from state.errors import HilcastError
+from state.keys import Key, index_keys
 from state.redis_index import RedisIndex, Version, away
 
 FIGURES = ("received", "forwarded", "withheld", "held_back", "ranges", "negative_boxes", "bytes")
 SOMETIMES = ("held_back", "ranges", "negative_boxes")
-"""What reductions tell of themselves, and what of it only some do (`state/broker/forwarding.py`)."""
+"""What reductions tell of themselves, and what of it only some do (`state/control/fates.py`)."""
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ import redis
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from infra.kafka import Transport, open_transport
+from infra.kafka.settings import librdkafka
+from infra.kafka.transport import away, missing_topic
 from producers.cli import config_path
 from producers.commands.output import print_json, table
-from producers.commands.sharing import by_broker, methods_for_people
-from producers.transport import Transport, open_transport
-from producers.transport.interface import away, missing_topic
-from state.client_settings import librdkafka
+from producers.commands.shared_topics import by_broker, methods_for_people
 from state.config import Config, load
 from state.redis_index import RedisIndex
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from producers.transport import Transport
-from producers.transport.interface import Partition
+from infra.kafka import Transport
+from infra.kafka.transport import Partition
 from state.messages import Record
 
 CHUNK = 10_000

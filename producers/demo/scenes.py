@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
+from infra.kafka import open_transport
 from producers.client.delivery import Delivery
 from producers.client.publisher import Publisher
 from producers.client.registrar import RefusedError
@@ -17,9 +18,8 @@ from producers.client.waiting import wait
 from producers.commands.live import figures, lags
 from producers.commands.output import table
 from producers.demo.cast import FIRST, LATER, OVERLAY, REFUSED, REPLACED, TYPE, WISHES, WITHDRAWN, Wish, quotes
-from producers.demo.control import ControlCount, count_control
+from producers.demo.control_traffic import ControlCount, count_control
 from producers.demo.stage import Narrator, Stage
-from producers.transport import open_transport
 from producers.verify import verify
 from state.config import Config
 from state.flooding import Judgement

@@ -19,12 +19,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from producers.transport import Transport, open_transport
-from producers.transport.interface import Partition
+from infra.kafka import Transport, open_transport
+from infra.kafka.transport import Partition
 from producers.verify.envelope import identity, read_delivered, read_publication
 from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
 from producers.verify.route_log import RouteLog, control_progress
-from producers.verify.sharing import cut_for_members, opted, read_memberships, served, shared_topics
+from producers.verify.shared_deliveries import cut_for_members, opted, read_memberships, served, shared_topics
 from state.config import Config
 from state.flooding import NEVER, Claim, ControlHistory, Delivered, Judgement, Publication, judge, rounds
 from state.messages import Record

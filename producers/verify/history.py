@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from infra.kafka.transport import Place
 from producers.client.registrar import Receipt
-from producers.transport.interface import Place
-from state.broker.home import Fact, decode_fact
 from state.config import Config
+from state.control.home import Fact, decode_fact
 from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.tree import Filter

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from producers.transport.interface import Partition
+from infra.kafka.transport import Partition
+from state.arrays import Floats
 from state.flooding import NEVER, Progress
 from state.messages import Record
 
@@ -68,7 +68,7 @@ class RouteLog:
         """Whether the deployment that hosts this broker has written all that this record leads to."""
         return self._done[partition].get(broker, 0) > offset
 
-    def routed_ms(self, partition: Partition, end: int) -> NDArray[np.float64]:
+    def routed_ms(self, partition: Partition, end: int) -> Floats:
         """For each offset below `end`: when it was last routed, by whoever; `NEVER` if it was not."""
         times = np.full(end, -NEVER)
         for time_ms, first, last in self._slices[partition]:

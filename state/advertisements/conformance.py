@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Ints
 from state.filters.evaluate import Compiled, Event, TextOf, compile, matches, matches_batch
 from state.filters.tree import Filter
 from state.space.boxes import Ranks
@@ -65,7 +65,7 @@ class Promises:
         """Tell whether some advertisement of the publisher holds for a publication (decoded JSON)."""
         return any(holds(event) for _, holds in self._of.get(publisher, {}).values())
 
-    def conforms_batch(self, publishers: Sequence[str], ranks: Ranks, text: TextOf | None = None) -> NDArray[np.bool_]:
+    def conforms_batch(self, publishers: Sequence[str], ranks: Ranks, text: TextOf | None = None) -> Bools:
         """Tell for each row of rank vectors whether it conforms, row i being of `publishers[i]`.
 
         `text(attribute, rows)` gives the text of rows that their ranks leave open (`matches_batch`).
@@ -93,7 +93,7 @@ class Promises:
         assert all(id in self._of[publisher] for id, publisher in self._publisher.items())
 
 
-def _of_rows(text: TextOf | None, rows: NDArray[np.int64]) -> TextOf | None:
+def _of_rows(text: TextOf | None, rows: Ints) -> TextOf | None:
     """The same for a part of the batch, whose row i is rows[i]."""
     if text is None:
         return None

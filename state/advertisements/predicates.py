@@ -19,16 +19,14 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sortedcontainers import SortedDict
 
 from state.advertisements.extents import END, Extent, disjoint, is_points
 from state.advertisements.normal import Leaf
 from state.advertisements.rows import Pool, grown
+from state.arrays import Ints
 from state.space.boxes import ABSENT
 from state.space.event_type import EventType
-
-Codes = NDArray[np.int64]
 
 _EDGE = 1 << 61
 _STEP = 1 << 40
@@ -158,7 +156,7 @@ class PredicateTable(Pool[Leaf]):
         self.associations -= 1
         super().release(number)
 
-    def violating(self, leaf: Leaf) -> Codes:
+    def violating(self, leaf: Leaf) -> Ints:
         """The numbers of the stored predicates that no value satisfies together with `leaf`, ascending.
 
         P_vio of a leaf, [BADV06] §4.2. Cost: vectorised over the stored predicates of its attribute.

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from state.advertisements.normal import Shape, Structure
 from state.advertisements.rows import Pool, grown
+from state.arrays import Bools, Ints, Offsets
 from state.kernels import njit
 
 AND_LEAF, OR_LEAF, OPEN_OR, CLOSE_OR, OPEN_AND, CLOSE_AND = range(6)
@@ -90,11 +91,11 @@ class Stored(NamedTuple):
     """The predicates of a `PredicateTable` as the kernels see them: predicate n is the closed spans
     start[n] .. start[n] + length[n] of `lows` and `highs`, on attribute dimension[n]."""
 
-    dimension: NDArray[np.int32]
-    start: NDArray[np.int64]
-    length: NDArray[np.int32]
-    lows: NDArray[np.int64]
-    highs: NDArray[np.int64]
+    dimension: Offsets
+    start: Ints
+    length: Offsets
+    lows: Ints
+    highs: Ints
 
 
 class Asked(NamedTuple):
@@ -102,11 +103,11 @@ class Asked(NamedTuple):
     begin[d + 1]; leaf j has the closed spans span[j] .. span[j + 1] and occurs in the conjunctions mask[j] of
     `full`."""
 
-    begin: NDArray[np.int64]
-    span: NDArray[np.int64]
-    lows: NDArray[np.int64]
-    highs: NDArray[np.int64]
-    mask: NDArray[np.int64]
+    begin: Ints
+    span: Ints
+    lows: Ints
+    highs: Ints
+    mask: Ints
     full: int
 
 
@@ -114,18 +115,18 @@ class Trees(NamedTuple):
     """Stored trees: tree i has the leaves start[i] .. start[i] + length[i] (length -1: there is no tree i);
     the last of these numbers is its shape s, whose program is op_start[s] .. op_start[s] + op_length[s]."""
 
-    start: NDArray[np.int64]
-    length: NDArray[np.int32]
-    leaves: NDArray[np.int32]
-    op_start: NDArray[np.int64]
-    op_length: NDArray[np.int32]
+    start: Ints
+    length: Offsets
+    leaves: Offsets
+    op_start: Ints
+    op_length: Offsets
     ops: NDArray[np.int8]
-    reads: NDArray[np.int32]
-    skips: NDArray[np.int32]
+    reads: Offsets
+    skips: Offsets
 
 
 @njit
-def word_of(number: int, memo: NDArray[np.int64], stored: Stored, asked: Asked) -> int:
+def word_of(number: int, memo: Ints, stored: Stored, asked: Asked) -> int:
     """Compute the conjunctions that do not violate a stored predicate, and keep it in the memo."""
     word = asked.full
     d = stored.dimension[number]
@@ -152,8 +153,8 @@ def overlapping(
     trees: Trees,
     stored: Stored,
     asked: Asked,
-    memo: NDArray[np.int64],
-    hits: NDArray[np.bool_],
+    memo: Ints,
+    hits: Bools,
     first: bool,
     limit: int,
 ) -> tuple[int, int]:
@@ -209,11 +210,11 @@ def overlapping(
 @njit
 def candidates(
     trees: Trees,
-    minimum: NDArray[np.int64],
+    minimum: Ints,
     stored: Stored,
     asked: Asked,
-    memo: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    memo: Ints,
+    counts: Ints,
 ) -> None:
     """Add to counts[k] the trees that are candidates for conjunction k: |P| >= |P_vio| + |P_min|.
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from state.advertisements.index import FilterIndex
+from state.advertisements.filter_index import FilterIndex
 from state.advertisements.normal import Leaf
 from state.filters.tree import Filter, Or, Predicate
 

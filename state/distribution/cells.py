@@ -14,15 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from state.matchers.interface import Bools, Ints
+from state.arrays import Bools, Floats, Ints
 from state.space.boxes import ABSENT, PRESENT_MAX, Boxes, Ranks
 
 CELLS_MAX = 1 << 20
 """Cells of one grid."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,11 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from state.matchers.interface import Bools, Ints
+from state.arrays import Bools, Floats, Ints, Offsets
 
-Floats = NDArray[np.float64]
 Clustering = Callable[[Floats, Bools, int], Ints]
 """(p of each cell, who is interested in each cell, groups) -> group of each cell."""
 
@@ -116,7 +114,7 @@ def _passes(weights: Floats, interested: Bools, n: int, at_once: bool) -> Ints:
     return best
 
 
-def _held(interested: Bools, labels: Ints, n: int) -> NDArray[np.int32]:
+def _held(interested: Bools, labels: Ints, n: int) -> Offsets:
     """How many cells of each group want each client: a client leaves the union with the last of them."""
     holding = np.zeros((n, interested.shape[1]), np.int32)
     np.add.at(holding, labels, interested)

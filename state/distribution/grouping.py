@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from state.broker.sharing import Assignment, TypeGroups
+from state.arrays import Ints
 from state.config import Distribution
+from state.distribution.assignment import Assignment, TypeGroups
 from state.distribution.cells import CellGrid
 from state.distribution.groups import Groups
-from state.matchers.interface import Ints
 from state.space.boxes import Boxes, Ranks
 from state.space.event_type import EventType
 from state.space.grid import Grid

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from state.distribution.cells import CellGrid, Floats, best_cells
+from state.arrays import Bools, Floats, Ints
+from state.distribution.cells import CellGrid, best_cells
 from state.distribution.clustering import CLUSTERINGS, expected_waste, unions, waste
-from state.matchers.interface import Bools, Ints, owned
+from state.matchers.matcher import owned
 from state.space.boxes import Boxes, Ranks
 
 CATCH_ALL = -1

@@ -20,12 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Floats, Ints
 from state.distribution.groups import CATCH_ALL
-from state.matchers.interface import Bools, Ints
-
-Floats = NDArray[np.float64]
 
 NEVER = 2.0
 """A threshold that no share reaches: t of a method that is not to be used."""

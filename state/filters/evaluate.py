@@ -17,8 +17,8 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Ints
 from state.filters.geometry import intervals
 from state.filters.imprecise import holds_of_box, imprecise_names, spread
 from state.filters.like import Like
@@ -263,12 +263,11 @@ _READERS: dict[str, Read] = {
 
 # --- a batch ----------------------------------------------------------------------------------------------
 
-Rows = NDArray[np.int64]
-TextOf = Callable[[str, Rows], Sequence[object]]
+TextOf = Callable[[str, Ints], Sequence[object]]
 """The values of a text attribute in some rows of the batch: asked only for rows that ranks leave open."""
 
 
-def matches_batch(filter: Filter, ranks: Ranks, event_type: EventType, text: TextOf | None = None) -> NDArray[np.bool_]:
+def matches_batch(filter: Filter, ranks: Ranks, event_type: EventType, text: TextOf | None = None) -> Bools:
     """Tell for each row of rank vectors (n, d) whether it satisfies the filter; rows are points, not boxes.
 
     `text(attribute, rows)` gives the values of those rows; a filter whose geometry is exact never asks.
@@ -293,7 +292,7 @@ class _Batch:
     event_type: EventType
     text: TextOf | None
 
-    def satisfying(self, filter: Filter, rows: Rows) -> Rows:
+    def satisfying(self, filter: Filter, rows: Ints) -> Ints:
         """Those of `rows` that satisfy the filter, in any order."""
         if isinstance(filter, Predicate):
             return self.leaf(filter, rows)
@@ -311,7 +310,7 @@ class _Batch:
     def looks_at_text(self, filter: Filter) -> bool:
         return any(self.event_type.attribute(p.attribute).kind == "text" for p in predicates(filter))
 
-    def leaf(self, predicate: Predicate, rows: Rows) -> Rows:
+    def leaf(self, predicate: Predicate, rows: Ints) -> Ints:
         k = self.event_type.dimension[predicate.attribute]
         attribute = self.event_type.attributes[k]
         allowed = intervals(predicate, attribute)

@@ -8,8 +8,8 @@ Our own, beside the trees of [STREE03] §3 and behind the same interface.
     summary of each (word not 0)     1    1    1             AND-ed first; only surviving words are read
 
 A dimension that no box constrains has no bitmap and costs nothing; one with few distinct corners needs no comparison.
-Changes go into *parts*: an insert makes a part of its own and unites it with those that are not much larger; a
-removal clears the bits of its boxes in the part's `alive`. `resort` makes one part of all.
+Changes go into *segments*: an insert makes a segment of its own and unites it with those that are not much larger; a
+removal clears the bits of its boxes in the segment's `alive`. `resort` makes one segment of all.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from state.arrays import Bools, Ints
 from state.matchers.cover import certain
-from state.matchers.interface import Bools, Ints, Matches, Mode, as_points, owned
+from state.matchers.matcher import Matches, Mode, as_points, owned
 from state.matchers.order import CURVE_DIMENSIONS
-from state.matchers.part import CELLS_MAX, Part, Rows, build_parts, check, locate, unpacked
 from state.matchers.scan import Found, bury, collect, mark, scan_boxes, united
+from state.matchers.segment import CELLS_MAX, Rows, Segment, build_segments, check, locate, unpacked
 from state.space.boxes import ABSENT, PRESENT_MAX, Boxes, Ranks
 from state.space.hilbert import encode
 
@@ -34,9 +35,9 @@ _NO_GROUPS = np.empty(0, np.int64)
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A part and what is known about it outside the kernels."""
+    """A segment and what is known about it outside the kernels."""
 
-    part: Part
+    segment: Segment
     live: int
     id_min: int
     id_max: int
@@ -44,8 +45,8 @@ class _Held:
     """Rows sorted by owner, made by the first removal."""
 
     @classmethod
-    def of(cls, part: Part) -> _Held:
-        return cls(part, part.size(), int(part.owners.min()), int(part.owners.max()))
+    def of(cls, segment: Segment) -> _Held:
+        return cls(segment, segment.size(), int(segment.owners.min()), int(segment.owners.max()))
 
     def visit(self, points: Ranks, near: bool) -> tuple[Rows, Ints]:
         """Find the cells of each point, and the order in which to take the points.
@@ -53,41 +54,41 @@ class _Held:
         Where the bitmaps are larger than a core's cache, neighbours after each other (`near`: they are already): 1.4
         times as fast.
         """
-        part = self.part
-        rows = locate(points, part.dims, part.trees, part.first_node, part.first_row)
-        if near or part.bits.nbytes < CACHE_BYTES or len(points) < 64:
+        segment = self.segment
+        rows = locate(points, segment.dims, segment.trees, segment.first_node, segment.first_row)
+        if near or segment.bits.nbytes < CACHE_BYTES or len(points) < 64:
             return rows, np.arange(len(points))
-        m = min(len(part.dims), CURVE_DIMENSIONS)
-        cells = rows[:, :m] - part.first_row[:m]
+        m = min(len(segment.dims), CURVE_DIMENSIONS)
+        cells = rows[:, :m] - segment.first_row[:m]
         return rows, np.argsort(encode(cells, CELLS_MAX.bit_length() - 1), kind="stable")
 
     def collect(self, points: Ranks, near: bool, alone: bool) -> Found:
-        return collect(self.part, points, *self.visit(points, near), self.id_min, self.id_max, alone)
+        return collect(self.segment, points, *self.visit(points, near), self.id_min, self.id_max, alone)
 
     def live_rows(self) -> Ints:
-        return np.flatnonzero(unpacked(self.part.alive, self.part.size()))
+        return np.flatnonzero(unpacked(self.segment.alive, self.segment.size()))
 
     def corners(self, rows: Ints, d: int) -> tuple[Ranks, Ranks]:
-        """Corners in all dimensions: those that the part leaves out are unconstrained."""
+        """Corners in all dimensions: those that the segment leaves out are unconstrained."""
         lows, highs = np.full((len(rows), d), ABSENT), np.full((len(rows), d), PRESENT_MAX)
-        corners = self.part.corners[rows]
-        lows[:, self.part.dims], highs[:, self.part.dims] = corners[:, 0::2], corners[:, 1::2]
+        corners = self.segment.corners[rows]
+        lows[:, self.segment.dims], highs[:, self.segment.dims] = corners[:, 0::2], corners[:, 1::2]
         return lows, highs
 
     def remove(self, owners: Ints) -> None:
         if self.by_owner is None:
-            self.by_owner = np.argsort(self.part.owners, kind="stable")
-        first = np.searchsorted(self.part.owners, owners, side="left", sorter=self.by_owner)
-        end = np.searchsorted(self.part.owners, owners, side="right", sorter=self.by_owner)
-        self.live -= bury(self.part.alive, self.by_owner, first, end)
+            self.by_owner = np.argsort(self.segment.owners, kind="stable")
+        first = np.searchsorted(self.segment.owners, owners, side="left", sorter=self.by_owner)
+        end = np.searchsorted(self.segment.owners, owners, side="right", sorter=self.by_owner)
+        self.live -= bury(self.segment.alive, self.by_owner, first, end)
 
 
 class BitmapMatcher:
-    """Cell bitmaps over spatially ordered boxes, in parts; the matcher of the route query.
+    """Cell bitmaps over spatially ordered boxes, in segments; the matcher of the route query.
 
     Guarantee: exact. Cost, per event: d binary searches among at most 1023 cuts, d ANDs over n / 4096 summary
     words, d ANDs for each word that survives, one comparison of corners for each candidate. An insert of m boxes
-    builds O(m log n) rows, amortised; a removal clears one bit per box, after one sort per part.
+    builds O(m log n) rows, amortised; a removal clears one bit per box, after one sort per segment.
 
     >>> m = BitmapMatcher(Boxes.of([([0, 0], [3, 3]), ([2, 2], [9, 9])]), np.array([7, 5]))
     >>> m.match(np.array([[1, 1], [2, 3], [8, 0]]))
@@ -128,7 +129,7 @@ class BitmapMatcher:
         points = as_points(points, self._d)
         found = np.zeros((len(points), 1), dtype=bool)
         for held in self._held:
-            mark(held.part, points, *held.visit(points, near), _NO_GROUPS, found)
+            mark(held.segment, points, *held.visit(points, near), _NO_GROUPS, found)
         return found[:, 0]
 
     def match_groups(self, points: Ranks, group_of_owner: Ints, n_groups: int) -> Bools:
@@ -140,17 +141,17 @@ class BitmapMatcher:
             assert 0 <= id_min <= id_max < len(groups), "every owner needs its group"
             assert groups.max() < n_groups
             for held in self._held:
-                mark(held.part, points, *held.visit(points, near=False), groups, found)
+                mark(held.segment, points, *held.visit(points, near=False), groups, found)
         return found
 
     def match_boxes(self, lows: Ranks, highs: Ranks, mode: Mode = "possible") -> Matches:
         lows, highs = as_points(lows, self._d), as_points(highs, self._d)
-        found = [scan_boxes(held.part, lows, highs) for held in self._held]
+        found = [scan_boxes(held.segment, lows, highs) for held in self._held]
         if not found:
             return Matches.none()
         events = np.concatenate([event for event, _ in found])
         pairs = list(zip(self._held, (rows for _, rows in found), strict=True))
-        ids = np.concatenate([held.part.owners[rows] for held, rows in pairs])
+        ids = np.concatenate([held.segment.owners[rows] for held, rows in pairs])
         if mode == "possible":
             return Matches.of(events, ids)
         corners = [held.corners(rows, self._d) for held, rows in pairs]
@@ -168,8 +169,8 @@ class BitmapMatcher:
         if size:
             old, old_owners = self._gathered([held for level in self._levels[kept:] for held in level])
             lows, highs = np.concatenate([old.lows, boxes.lows]), np.concatenate([old.highs, boxes.highs])
-            parts = build_parts(lows, highs, np.concatenate([old_owners, owners]))
-            self._levels[kept:] = [[_Held.of(part) for part in parts]]
+            segments = build_segments(lows, highs, np.concatenate([old_owners, owners]))
+            self._levels[kept:] = [[_Held.of(segment) for segment in segments]]
 
     def remove(self, owners: Ints) -> None:
         gone = np.unique(np.asarray(owners, dtype=np.int64))
@@ -178,7 +179,7 @@ class BitmapMatcher:
         self._levels = [level for level in ([held for held in level if held.live] for level in self._levels) if level]
 
     def resort(self) -> None:
-        """Make one part of all live boxes, in fresh order and with fresh cells. Cost: that of a build."""
+        """Make one segment of all live boxes, in fresh order and with fresh cells. Cost: that of a build."""
         boxes, owners = self.boxes()
         self._levels = []
         self.insert(boxes, owners)
@@ -193,7 +194,7 @@ class BitmapMatcher:
         empty = Boxes.empty(self._d)
         lows = np.concatenate([empty.lows, *(low for low, _ in corners)])
         highs = np.concatenate([empty.highs, *(high for _, high in corners)])
-        owners = [held.part.owners[r] for held, r in zip(some, rows, strict=True)]
+        owners = [held.segment.owners[r] for held, r in zip(some, rows, strict=True)]
         return Boxes(lows, highs), np.concatenate([np.empty(0, np.int64), *owners])
 
     def _id_range(self) -> tuple[int, int]:
@@ -201,10 +202,10 @@ class BitmapMatcher:
 
     def memory(self) -> int:
         indices = sum(held.by_owner.nbytes for held in self._held if held.by_owner is not None)
-        return indices + sum(array.nbytes for held in self._held for array in held.part)
+        return indices + sum(array.nbytes for held in self._held for array in held.segment)
 
     def check(self) -> None:
         for held in self._held:
-            check(held.part)
+            check(held.segment)
             assert 0 < held.live == len(held.live_rows())
-            assert held.id_min <= held.part.owners.min() <= held.part.owners.max() <= held.id_max
+            assert held.id_min <= held.segment.owners.min() <= held.segment.owners.max() <= held.id_max

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from state.arrays import Bools, Ints
 from state.kernels import njit
-from state.matchers.interface import Bools, Ints, Matches
+from state.matchers.matcher import Matches
 from state.space.boxes import Ranks
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from state.arrays import Bools, Ints
 from state.matchers.cover import certain
-from state.matchers.interface import Bools, Ints, Matches, Mode, as_points, owned
+from state.matchers.matcher import Matches, Mode, as_points, owned
 from state.space.boxes import Boxes, Ranks
 
 

@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from state.matchers.interface import Ints
+from state.arrays import Bools, Floats, Ints
 from state.space.boxes import ABSENT, PRESENT_MAX, Ranks
 from state.space.hilbert import encode
 
@@ -77,7 +77,7 @@ def _quantile_space(lows: Ranks, highs: Ranks) -> tuple[NDArray[np.float32], NDA
     return centres, widths
 
 
-def _signatures(narrow: NDArray[np.bool_], mean_width: NDArray[np.float64]) -> Ints:
+def _signatures(narrow: Bools, mean_width: Floats) -> Ints:
     """Number the sets of narrow dimensions, smallest sets of boxes reduced to their narrowest dimension."""
     ranked = np.argsort(mean_width, kind="stable")[:62]
     mask = np.zeros(narrow.shape[1], np.int64)

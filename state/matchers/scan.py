@@ -1,4 +1,4 @@
-"""The kernels of the bitmap matcher: a batch of events against one part, and the union of what parts found.
+"""The kernels of the bitmap matcher: a batch of events against one segment, and the union of what segments found.
 
 The inner loops do not branch on what cannot be foretold: words of all dimensions are AND-ed before they are looked at,
 and a candidate is written first and counted only if its corners hold it.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
+from state.arrays import Bools, Ints, Words
 from state.kernels import njit
-from state.matchers.interface import Bools, Ints, Matches
-from state.matchers.part import ALL, U0, U1, Part, Rows, Words, locate
+from state.matchers.matcher import Matches
+from state.matchers.segment import ALL, U0, U1, Rows, Segment, locate
 from state.space.boxes import Ranks
 
 Found = tuple[Ints, Ints, Ints]
@@ -21,18 +22,18 @@ OR_CELLS_MAX = 8
 """An imprecise publication over more cells of a dimension than this is not looked up there, only compared."""
 
 
-def collect(part: Part, points: Ranks, rows: Rows, order: Ints, low: int, high: int, alone: bool) -> Found:
-    """Return (starts, ends, ids): `ids[starts[e] : ends[e]]` own the boxes of one part that hold point e.
+def collect(segment: Segment, points: Ranks, rows: Rows, order: Ints, low: int, high: int, alone: bool) -> Found:
+    """Return (starts, ends, ids): `ids[starts[e] : ends[e]]` own the boxes of one segment that hold point e.
 
-    If the part is alone they are sorted, each once; else in the order of storage, for `united` sorts them. All are
+    If the segment is alone they are sorted, each once; else in the order of storage, for `united` sorts them. All are
     of low .. high. Points are taken in the given order.
     """
     starts, ends = np.empty(len(points), np.int64), np.empty(len(points), np.int64)
-    # numpy asks for large pages, numba does not: of many matches the writing of fresh memory is the greater part.
-    ids = np.empty(part.size() + 2 * len(points), np.int64)
+    # numpy asks for large pages, numba does not: of many matches the writing of fresh memory is the greater segment.
+    ids = np.empty(segment.size() + 2 * len(points), np.int64)
     done, used = 0, 0
     while True:
-        done, used = _collect(part, points, rows, order, low, high, alone, starts, ends, ids, done, used)
+        done, used = _collect(segment, points, rows, order, low, high, alone, starts, ends, ids, done, used)
         if done == len(order):
             return starts, ends, ids[:used]
         larger = np.empty(2 * len(ids), np.int64)
@@ -42,7 +43,7 @@ def collect(part: Part, points: Ranks, rows: Rows, order: Ints, low: int, high: 
 
 @njit
 def _collect(
-    part: Part,
+    segment: Segment,
     points: Ranks,
     rows: Rows,
     order: Ints,
@@ -58,10 +59,10 @@ def _collect(
     """Go on with point order[done] until all are done, or there is no room for every box to match; say how far."""
     # Arrays are taken out of the tuple once, since each access to a field counts references. Flat and unsigned,
     # an index is one addition; signed, it is first tested for being negative.
-    owners, alive, summary, reach = part.owners, part.alive, part.summary, part.reach
-    bits = part.bits.ravel()
-    dims, compared, fine, spans = part.dims, part.compared, part.fine, part.spans
-    corners, width = part.corners.ravel(), np.uint64(2 * len(dims))
+    owners, alive, summary, reach = segment.owners, segment.alive, segment.summary, segment.reach
+    bits = segment.bits.ravel()
+    dims, compared, fine, spans = segment.dims, segment.compared, segment.fine, segment.spans
+    corners, width = segment.corners.ravel(), np.uint64(2 * len(dims))
     d, words, blocks = len(dims), len(alive), summary.shape[1]
     point, cells, survivors = np.empty(d, np.int64), np.empty(d, np.uint64), np.empty(blocks, np.uint64)
     seen, seen_summary = bit_sets(low, high, len(owners) if alone else 0)
@@ -99,16 +100,16 @@ def _collect(
 
 
 @njit
-def mark(part: Part, points: Ranks, rows: Rows, order: Ints, group_of_owner: Ints, found: Bools) -> None:
-    """Set `found[e, group]` where a box of one part that belongs to the group holds point e.
+def mark(segment: Segment, points: Ranks, rows: Rows, order: Ints, group_of_owner: Ints, found: Bools) -> None:
+    """Set `found[e, group]` where a box of one segment that belongs to the group holds point e.
 
     Without `group_of_owner` all boxes are of group 0. An event ends when all its groups are found, and boxes of a
     found group are not compared.
     """
-    owners, alive, summary, reach = part.owners, part.alive, part.summary, part.reach
-    bits = part.bits.ravel()
-    dims, compared, fine, spans = part.dims, part.compared, part.fine, part.spans
-    corners, width = part.corners.ravel(), np.uint64(2 * len(dims))
+    owners, alive, summary, reach = segment.owners, segment.alive, segment.summary, segment.reach
+    bits = segment.bits.ravel()
+    dims, compared, fine, spans = segment.dims, segment.compared, segment.fine, segment.spans
+    corners, width = segment.corners.ravel(), np.uint64(2 * len(dims))
     d, words, blocks = len(dims), len(alive), summary.shape[1]
     point, cells, survivors = np.empty(d, np.int64), np.empty(d, np.uint64), np.empty(blocks, np.uint64)
     grouped = len(group_of_owner) > 0
@@ -204,30 +205,30 @@ def _grown(ids: Ints, used: int, room: int) -> Ints:
 
 
 @njit
-def scan_boxes(part: Part, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints]:
-    """Return (row of the batch, row of the part) for the boxes of one part that meet each query box."""
-    n, blocks = len(lows), part.summary.shape[1]
-    words = np.uint64(len(part.alive))
-    firsts = locate(lows, part.dims, part.trees, part.first_node, part.first_row)
-    lasts = locate(highs, part.dims, part.trees, part.first_node, part.first_row)
-    room, used = len(part.owners), 0
+def scan_boxes(segment: Segment, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints]:
+    """Return (row of the batch, row of the segment) for the boxes of one segment that meet each query box."""
+    n, blocks = len(lows), segment.summary.shape[1]
+    words = np.uint64(len(segment.alive))
+    firsts = locate(lows, segment.dims, segment.trees, segment.first_node, segment.first_row)
+    lasts = locate(highs, segment.dims, segment.trees, segment.first_node, segment.first_row)
+    room, used = len(segment.owners), 0
     events, rows = np.empty(room + n, np.int64), np.empty(room + n, np.int64)
     for e in range(n):
         if used + room > len(rows):
             events, rows = _grown(events, used, room), _grown(rows, used, room)
         for s in range(blocks):
-            left = _touching(part.summary, np.uint64(s), firsts[e], lasts[e], ALL)
+            left = _touching(segment.summary, np.uint64(s), firsts[e], lasts[e], ALL)
             while left != U0:
                 w = np.uint64(s * 64) + trailing_zeros(left)
                 left &= left - U1
                 if w >= words:
                     break
-                word = _touching(part.bits[:, :, 0], w, firsts[e], lasts[e], part.alive[w])
+                word = _touching(segment.bits[:, :, 0], w, firsts[e], lasts[e], segment.alive[w])
                 while word != U0:
                     i = (w << np.uint64(6)) + trailing_zeros(word)
                     word &= word - U1
                     events[used], rows[used] = e, np.int64(i)
-                    used += _meets(part, i, lows[e], highs[e])
+                    used += _meets(segment, i, lows[e], highs[e])
     return events[:used], rows[:used]
 
 
@@ -245,16 +246,16 @@ def _touching(bitmap: Words, at: np.uint64, first: Rows, last: Rows, start: np.u
 
 
 @njit
-def _meets(part: Part, i: np.uint64, low: Ranks, high: Ranks) -> bool:
+def _meets(segment: Segment, i: np.uint64, low: Ranks, high: Ranks) -> bool:
     meets = True
-    for j in range(len(part.dims)):
-        column = part.dims[j]
-        meets &= (part.corners[i, 2 * j] <= high[column]) & (low[column] <= part.corners[i, 2 * j + 1])
+    for j in range(len(segment.dims)):
+        column = segment.dims[j]
+        meets &= (segment.corners[i, 2 * j] <= high[column]) & (low[column] <= segment.corners[i, 2 * j + 1])
     return meets
 
 
 def united(found: list[Found], alone: bool = False) -> Matches:
-    """Unite what parts found; what a part found `alone` is already sorted, each id once."""
+    """Unite what segments found; what a segment found `alone` is already sorted, each id once."""
     starts, ends, ids = found[0]
     if not alone:
         shift = np.cumsum([0, *(len(some) for _, _, some in found[:-1])])[:, None]
@@ -270,14 +271,14 @@ def united(found: list[Found], alone: bool = False) -> Matches:
 
 @njit
 def _merged(starts: Ints, ends: Ints, ids: Ints, out: Ints) -> Found:
-    """For each event one run of ids, sorted and without repeats, out of one run per part."""
-    parts, n = starts.shape
+    """For each event one run of ids, sorted and without repeats, out of one run per segment."""
+    segments, n = starts.shape
     low, high = (ids.min(), ids.max()) if len(ids) else (0, 0)
     seen, summary = bit_sets(low, high, len(ids))
     out_starts, out_ends, used = np.empty(n, np.int64), np.empty(n, np.int64), 0
     for e in range(n):
         out_starts[e] = used
-        for k in range(parts):
+        for k in range(segments):
             for at in range(starts[k, e], ends[k, e]):
                 out[used] = ids[at]
                 used += 1

@@ -19,14 +19,11 @@ import heapq
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Floats, Ints
 from state.kernels import njit
-from state.matchers.interface import Ints
 from state.matchers.tree import Nodes, TreeMatcher, interleaved, no_nodes
 from state.space.boxes import PRESENT_MAX, PRESENT_MIN, Boxes, Ranks
-
-Shares = NDArray[np.float64]
 
 
 class STreeMatcher(TreeMatcher):
@@ -58,7 +55,7 @@ class STreeMatcher(TreeMatcher):
             assert len(below) == self.fanout or nodes.leaf[below].all(), "a node that could take over another"
 
 
-def shares_of_domain(boxes: Boxes) -> tuple[Shares, Shares]:
+def shares_of_domain(boxes: Boxes) -> tuple[Floats, Floats]:
     """Return lows and ends (one past the high) as shares of the domain, clipped to it."""
     lows, ends = np.zeros(boxes.lows.shape), np.ones(boxes.lows.shape)
     for j in range(boxes.d):
@@ -74,7 +71,7 @@ def shares_of_domain(boxes: Boxes) -> tuple[Shares, Shares]:
 
 
 @njit
-def binarize(lows: Shares, ends: Shares, skew: float, fanout: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+def binarize(lows: Floats, ends: Floats, skew: float, fanout: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     """Split all boxes into a binary tree; return (order, left, right, first, end).
 
     Implements [STREE03] §3.1. Node k holds the boxes `order[first[k] : end[k]]`; left[k] < 0: a leaf.
@@ -100,7 +97,7 @@ def binarize(lows: Shares, ends: Shares, skew: float, fanout: int) -> tuple[Ints
 
 
 @njit
-def _split(lows: Shares, ends: Shares, rows: Ints, skew: float, fanout: int) -> int:
+def _split(lows: Floats, ends: Floats, rows: Ints, skew: float, fanout: int) -> int:
     """Sort `rows` along the longest dimension and return how many go to the left."""
     n, d = len(rows), lows.shape[1]
     low, high = np.full(d, np.inf), np.full(d, -np.inf)
@@ -129,14 +126,14 @@ def _split(lows: Shares, ends: Shares, rows: Ints, skew: float, fanout: int) -> 
 
 @njit
 def _sweep(
-    lows: Shares,
-    ends: Shares,
+    lows: Floats,
+    ends: Floats,
     rows: Ints,
     least: int,
     step: int,
     backward: bool,
-    volume: Shares,
-    perimeter: Shares,
+    volume: Floats,
+    perimeter: Floats,
 ) -> None:
     """Add the volume and perimeter of one side's bounding box to each candidate, growing the box as it goes."""
     n, d, tries = len(rows), lows.shape[1], len(volume)

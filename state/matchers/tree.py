@@ -18,10 +18,11 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from state.arrays import Bools, Ints
 from state.kernels import njit
 from state.matchers.cover import certain
-from state.matchers.interface import Bools, Ints, Matches, Mode, as_points, owned
 from state.matchers.linear import LinearMatcher
+from state.matchers.matcher import Matches, Mode, as_points, owned
 from state.matchers.scan import united
 from state.space.boxes import Boxes, Ranks
 

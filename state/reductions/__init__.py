@@ -15,14 +15,15 @@ from typing import Any
 from state.errors import HilcastError
 from state.reductions.covering import Covering
 from state.reductions.hybrid import Hybrid
-from state.reductions.interface import Geometry, Reduction
 from state.reductions.mics import RANGE_CAP, Mics
 from state.reductions.mics_high_dimensions import IndexedMics
 from state.reductions.negative_space import NegativeSpace
 from state.reductions.none import Unreduced
 from state.reductions.probabilistic import Probabilistic
+from state.reductions.reduction import Reduction
 from state.space.event_type import EventType
 from state.space.grid import Grid
+from state.space.packing import Geometry
 
 _CLASSES: dict[str, Any] = {
     "none": Unreduced,

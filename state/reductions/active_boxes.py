@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Ints
 from state.kernels import njit
-from state.reductions.interface import Delta, Geometry
+from state.reductions.reduction import Delta
 from state.space.boxes import Boxes, Ranks
-
-Ints = NDArray[np.int64]
+from state.space.packing import Geometry
 
 DEAD = -1
 """The owner of rows whose entry was removed."""

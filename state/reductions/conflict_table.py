@@ -28,20 +28,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Ints
 from state.kernels import njit
 from state.space.boxes import Ranks
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
 
 # --- kernels: s is low..high, s_i is row i of lows..highs ---------------------------------------------------
 
 
 @njit
-def _defined(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks) -> Mask:
+def _defined(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks) -> Bools:
     """The table: column 2j is `x_j < low_i`, column 2j + 1 is `x_j > high_i`."""
     k, m = lows.shape
     table = np.empty((k, 2 * m), np.bool_)
@@ -53,7 +49,7 @@ def _defined(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks) -> Mask:
 
 
 @njit
-def _covering(table: Mask) -> int:
+def _covering(table: Bools) -> int:
     """The first row without a defined cell, or -1."""
     for i in range(table.shape[0]):
         if not table[i].any():
@@ -62,7 +58,7 @@ def _covering(table: Mask) -> int:
 
 
 @njit
-def _ascending(table: Mask) -> Rows:
+def _ascending(table: Bools) -> Ints:
     """The rows by their number t of defined cells, if the j-th of them has at least j (corollary 3); else none."""
     k = table.shape[0]
     t = np.empty(k, np.int64)
@@ -77,7 +73,7 @@ def _ascending(table: Mask) -> Rows:
 
 @njit
 def _extremes(
-    low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, table: Mask, alive: Mask, ends: Ranks, holders: Ranks
+    low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, table: Bools, alive: Bools, ends: Ranks, holders: Ranks
 ) -> None:
     """For each attribute the two highest lower ends (of `x > high_i`) and the two lowest upper ends, and who has them.
 
@@ -107,7 +103,7 @@ def _extremes(
 
 @njit
 def _conflict_free(
-    low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, table: Mask, i: int, ends: Ranks, holders: Ranks
+    low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, table: Bools, i: int, ends: Ranks, holders: Ranks
 ) -> int:
     """f_c of row i: its defined cells that conflict with no cell of another row (definition 5)."""
     count = 0
@@ -133,7 +129,7 @@ def _row_inside(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, inner: int, 
 
 
 @njit
-def _absorb(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, alive: Mask) -> int:
+def _absorb(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, alive: Bools) -> int:
     """Drop each row that lies, within s, inside another one (of equal rows the first stays); how many went."""
     k = len(alive)
     dropped = 0
@@ -150,10 +146,10 @@ def _absorb(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, alive: Mask) -> 
 
 
 @njit
-def _minimise(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, table: Mask, alive: Mask, order: Rows) -> int:
+def _minimise(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, table: Bools, alive: Bools, order: Ints) -> int:
     """Algorithm 2: clear `alive` for what is redundant, write the removed rows to `order`; how many those are.
 
-    Rows dropped by `_absorb` are not in `order`: what avoids the row around them avoids them.
+    Ints dropped by `_absorb` are not in `order`: what avoids the row around them avoids them.
     """
     k, m = lows.shape
     ends, holders = np.empty((m, 4), np.int64), np.empty((m, 2), np.int64)
@@ -180,7 +176,7 @@ def _minimise(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, table: Mask, a
 
 
 @njit
-def _grow(lows: Ranks, highs: Ranks, table: Mask, order: Rows, low: Ranks, high: Ranks) -> bool:
+def _grow(lows: Ranks, highs: Ranks, table: Bools, order: Ints, low: Ranks, high: Ranks) -> bool:
     """Shrink the box low..high, in place, until it avoids each row of `order`, one after the other."""
     for i in order:
         free = False
@@ -203,7 +199,7 @@ def _grow(lows: Ranks, highs: Ranks, table: Mask, order: Rows, low: Ranks, high:
 
 
 @njit
-def _escape(lows: Ranks, highs: Ranks, rows: Mask, point: Ranks, low: Ranks, high: Ranks) -> None:
+def _escape(lows: Ranks, highs: Ranks, rows: Bools, point: Ranks, low: Ranks, high: Ranks) -> None:
     """Shrink the box low..high around `point` until it avoids each of `rows`, none of which holds the point."""
     for i in range(len(rows)):
         if not rows[i]:
@@ -224,13 +220,13 @@ def _escape(lows: Ranks, highs: Ranks, rows: Mask, point: Ranks, low: Ranks, hig
 class Minimised:
     """The minimised cover set S' and how it came about."""
 
-    alive: Mask
+    alive: Bools
     """Which rows are in S'."""
-    order: Rows
+    order: Ints
     """The redundant rows, in the order of their removal."""
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> Ints:
         return np.flatnonzero(self.alive)
 
 
@@ -248,7 +244,7 @@ class ConflictTable:
 
     def __init__(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks) -> None:
         self.low, self.high, self.lows, self.highs = low, high, lows, highs
-        self.defined: Mask = _defined(low, high, lows, highs)
+        self.defined: Bools = _defined(low, high, lows, highs)
 
     def __len__(self) -> int:
         return len(self.lows)
@@ -265,11 +261,11 @@ class ConflictTable:
         return words
 
     @property
-    def t(self) -> Rows:
+    def t(self) -> Ints:
         """The number of defined cells of each row."""
         return self.defined.sum(axis=1)
 
-    def conflict_free(self) -> Rows:
+    def conflict_free(self) -> Ints:
         """f_c of each row: its cells that conflict with no cell of another row (definition 5)."""
         k, m = self.lows.shape
         ends, holders = np.empty((m, 4), np.int64), np.empty((m, 2), np.int64)
@@ -281,7 +277,7 @@ class ConflictTable:
         """The first row without a defined cell, which covers s alone (corollary 1), or -1."""
         return int(_covering(self.defined))
 
-    def covered(self) -> Rows:
+    def covered(self) -> Ints:
         """The rows that s covers (corollary 2).
 
         Differs: the corollary asks for all cells to be defined, which misses a row that touches a side of s from
@@ -320,7 +316,7 @@ class ConflictTable:
             assert not minimised.alive.any()
         return self._grown(minimised.order[::-1], low, high)
 
-    def _grown(self, order: Rows, low: Ranks, high: Ranks) -> tuple[Ranks, Ranks]:
+    def _grown(self, order: Ints, low: Ranks, high: Ranks) -> tuple[Ranks, Ranks]:
         found = _grow(self.lows, self.highs, self.defined, np.ascontiguousarray(order), low, high)
         assert found, "a redundant row has no cell left: proposition 3 is broken"
         return low, high

@@ -13,14 +13,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from state.reductions.active_boxes import ActiveBoxes, contained, containing, delta_of
-from state.reductions.interface import Decision, Delta, Geometry
 from state.reductions.packing import pack_entries, unpack_entries_and
+from state.reductions.reduction import Decision, Delta
 from state.space.boxes import Boxes
-
-Ints = NDArray[np.int64]
+from state.space.packing import Geometry
 
 
 class Covering:

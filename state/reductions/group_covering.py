@@ -19,18 +19,18 @@ from typing import Protocol
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Floats
 from state.reductions.active_boxes import ActiveBoxes, delta_of
-from state.reductions.interface import Decision, Delta, Geometry
 from state.reductions.packing import pack_entries, unpack_entries_and
+from state.reductions.reduction import Decision, Delta
 from state.reductions.rspc import Verdict, seed_of
 from state.space.boxes import Boxes, Ranks
+from state.space.packing import Geometry
 
 FORMAT = 1
 ERROR_MIN = 1e-300
 """The least error that may be asked for: parts of it are positive floats still."""
-Ints = NDArray[np.int64]
 
 
 class Judge(Protocol):
@@ -280,7 +280,7 @@ class GroupCovering:
         self._counters = extra.counters
 
 
-def _sides(boxes: Boxes) -> NDArray[np.float64]:
+def _sides(boxes: Boxes) -> Floats:
     # Unsigned subtraction wraps to the true width: a side may be wider than int64, and narrower than a float's steps.
     return (boxes.highs.view(np.uint64) - boxes.lows.view(np.uint64)).astype(np.float64) + 1.0
 

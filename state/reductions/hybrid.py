@@ -22,7 +22,6 @@ from state.errors import ConfigError
 from state.kernels import njit
 from state.reductions.conflict_table import ConflictTable
 from state.reductions.group_covering import GroupCovering, number_faults
-from state.reductions.interface import Geometry
 from state.reductions.rspc import (
     NONE,
     Verdict,
@@ -34,6 +33,7 @@ from state.reductions.rspc import (
     uncovered_share_min,
 )
 from state.space.boxes import Boxes, Ranks
+from state.space.packing import Geometry
 
 BUDGET = 20_000
 """Pieces: about a millisecond a box."""

@@ -16,22 +16,20 @@ Operations on whole tables (`closed`, `difference`) work on arrays and carry the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from sortedcontainers import SortedDict
 
+from state.arrays import Bools, Ints
 from state.errors import HilcastError
 from state.kernels import njit
-from state.reductions.interface import Ranges
+from state.space.packing import pack_ranges, unpack_ranges
+from state.space.ranges import Ranges
 
-Integers = NDArray[np.int64]
 Range = tuple[int, int]
 
-TABLE_FORMAT = 1
-"""First byte of a packed table."""
 HEX_WIDTH = 16
 """Digits of one end in a range's id: any int64."""
 
@@ -77,7 +75,7 @@ def range_of(id: str) -> Range:
 # --- whole tables as arrays ---------------------------------------------------------------------------------
 
 
-def closed(starts: Integers, ends: Integers, gap: int = 0) -> Ranges:
+def closed(starts: Ints, ends: Ints, gap: int = 0) -> Ranges:
     """Merge ranges, in any order and overlapping, into the table that inserting them one by one gives.
 
     [MICS09] §3.6: perfect merging with `gap` 0, imperfect above. Starts and ends are sorted each for itself:
@@ -113,7 +111,7 @@ def _only(these: Ranges, those: Ranges) -> Ranges:
     return Ranges(these.starts[~same], these.ends[~same])
 
 
-def inside(table: Ranges, starts: Integers, ends: Integers) -> NDArray[np.bool_]:
+def inside(table: Ranges, starts: Ints, ends: Ints) -> Bools:
     """Tell for each range whether one range of the table contains it."""
     if len(table) == 0:
         return np.zeros(len(starts), bool)
@@ -121,7 +119,7 @@ def inside(table: Ranges, starts: Integers, ends: Integers) -> NDArray[np.bool_]
     return (at >= 0) & (ends <= table.ends[at])
 
 
-def near(table: Ranges, starts: Integers, ends: Integers, gap: int = 0) -> NDArray[np.bool_]:
+def near(table: Ranges, starts: Ints, ends: Ints, gap: int = 0) -> Bools:
     """Tell for each range whether a range of the table overlaps it or is at most `gap` cells away."""
     if len(table) == 0:
         return np.zeros(len(starts), bool)
@@ -290,7 +288,7 @@ class Journal:
 
 
 @njit
-def _position(h: int, starts: Integers, buckets: Integers, first: int, shift: int) -> int:
+def _position(h: int, starts: Ints, buckets: Ints, first: int, shift: int) -> int:
     """The position of the greatest start <= h: in the bucket of h, or the last one before it."""
     bucket = (h - first) >> shift
     left, right = buckets[bucket], buckets[bucket + 1]
@@ -304,9 +302,7 @@ def _position(h: int, starts: Integers, buckets: Integers, first: int, shift: in
 
 
 @njit
-def _find_all(
-    indices: Integers, starts: Integers, ends: Integers, buckets: Integers, shift: int, found: Integers
-) -> None:
+def _find_all(indices: Ints, starts: Ints, ends: Ints, buckets: Ints, shift: int, found: Ints) -> None:
     """Write for each index the position of the range that holds it, or -1."""
     first, last = starts[0], ends[-1]
     for i in range(indices.shape[0]):
@@ -320,12 +316,12 @@ def _find_all(
 
 @njit
 def _holds_all(
-    indices: Integers,
-    starts: Integers,
-    ends: Integers,
-    buckets: Integers,
+    indices: Ints,
+    starts: Ints,
+    ends: Ints,
+    buckets: Ints,
     shift: int,
-    held: NDArray[np.bool_],
+    held: Bools,
 ) -> None:
     """`_find_all` where only yes or no is asked."""
     first, last = starts[0], ends[-1]
@@ -373,7 +369,7 @@ class CompiledTable:
     def nbytes(self) -> int:
         return self.starts.nbytes + self.ends.nbytes + self._buckets.nbytes
 
-    def lookup(self, indices: Integers) -> NDArray[np.bool_]:
+    def lookup(self, indices: Ints) -> Bools:
         """Tell for each index whether a range holds it."""
         held = np.zeros(len(indices), np.bool_)
         if len(self):
@@ -381,7 +377,7 @@ class CompiledTable:
             _holds_all(indices, self.starts, self.ends, self._buckets, self._shift, held)
         return held
 
-    def find(self, indices: Integers) -> Integers:
+    def find(self, indices: Ints) -> Ints:
         """The position of the range that holds each index, -1 where none does."""
         found = np.full(len(indices), -1, np.int64)
         if len(self):
@@ -412,94 +408,6 @@ class CompiledTable:
 
 
 # --- packed and readable ------------------------------------------------------------------------------------
-
-
-@njit
-def _pack(numbers: Integers, out: NDArray[np.uint8]) -> int:
-    """Write non-negative numbers, 7 bits a byte, low bits first, the top bit set while more follow."""
-    at = 0
-    for i in range(numbers.shape[0]):
-        rest = numbers[i]
-        while rest >= 128:
-            out[at] = (rest & 127) | 128
-            rest >>= 7
-            at += 1
-        out[at] = rest
-        at += 1
-    return at
-
-
-@njit
-def _unpack(blob: NDArray[np.uint8], at: int, numbers: Integers) -> int:
-    """Read that many numbers; return where the next begins, or -1 if the bytes end too early."""
-    n = blob.shape[0]
-    for i in range(numbers.shape[0]):
-        value, shift = np.int64(0), 0
-        while True:
-            if at >= n or shift > 56:
-                return -1
-            byte = np.int64(blob[at])
-            at += 1
-            value |= (byte & 127) << shift
-            if byte < 128:
-                break
-            shift += 7
-        numbers[i] = value
-    return at
-
-
-def pack_numbers(numbers: Integers | Iterable[int]) -> bytes:
-    """Pack non-negative int64 numbers, small ones into few bytes.
-
-    >>> pack_numbers([0, 127, 128]).hex()
-    '007f8001'
-    """
-    values = np.ascontiguousarray(numbers if isinstance(numbers, np.ndarray) else list(numbers), np.int64)
-    assert (values >= 0).all(), "only non-negative numbers are packed"
-    out = np.empty(9 * len(values), np.uint8)
-    return out[: _pack(values, out)].tobytes()
-
-
-def unpack_numbers(blob: bytes, count: int, at: int = 0) -> tuple[Integers, int]:
-    """Read `count` numbers from `blob` at `at`; return them and where the next begins."""
-    # Every number takes a byte: a damaged count must not ask for all the memory there is.
-    fits = count <= len(blob) - at
-    numbers = np.empty(count if fits else 0, np.int64)
-    following = int(_unpack(np.frombuffer(blob, np.uint8), at, numbers))
-    if not fits or following < 0:
-        raise HilcastError("bad-value", f"packed numbers are cut short: {count} expected in {len(blob)} bytes")
-    return numbers, following
-
-
-def pack_ranges(ranges: Ranges) -> bytes:
-    """Pack a table, about 2 bytes a range: the format number, how many, then gap and length of each in turn.
-
-    What neighbours are told, what cubes hold of it and the index in Redis are packed so (`state/broker/protocol.py`).
-
-    >>> pack_ranges(Ranges(np.array([32, 45]), np.array([35, 46]))).hex()
-    '010220030901'
-    """
-    numbers = np.empty(2 * len(ranges), np.int64)
-    if len(ranges):
-        numbers[0] = ranges.starts[0]
-        # Neighbours may touch but not overlap, so a gap is at least 0.
-        numbers[2::2] = ranges.starts[1:] - ranges.ends[:-1] - 1
-        numbers[1::2] = ranges.ends - ranges.starts
-    return bytes([TABLE_FORMAT]) + pack_numbers([len(ranges)]) + pack_numbers(numbers)
-
-
-def unpack_ranges(blob: bytes) -> Ranges:
-    """The table that `pack_ranges` packed."""
-    if not blob or blob[0] != TABLE_FORMAT:
-        raise HilcastError("bad-value", f"a table of format {blob[:1].hex() or 'none'}, this reads {TABLE_FORMAT}")
-    count, at = unpack_numbers(blob, 1, 1)
-    numbers, at = unpack_numbers(blob, 2 * int(count[0]), at)
-    if at != len(blob):
-        raise HilcastError("bad-value", f"a table of {at} bytes in {len(blob)}")
-    # Start, end, start, end ... is a running sum of gap, length, gap + 1, length ...
-    numbers[2::2] += 1
-    ends = np.cumsum(numbers)
-    return Ranges(np.ascontiguousarray(ends[0::2]), np.ascontiguousarray(ends[1::2]))
 
 
 def describe_ranges(ranges: Ranges, limit: int = 10) -> str:

@@ -17,12 +17,10 @@ moves one chunk at most, a hop looks at one number per chunk, and nothing depend
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Ints
 from state.kernels import njit
-from state.reductions.interface import Ranges
-
-Integers = NDArray[np.int64]
+from state.space.ranges import Ranges
 
 CHUNK = 512
 """Ranges in a chunk at most; a full one is split into halves."""
@@ -35,7 +33,7 @@ ROW, SIZE, LOW, PEAK = 0, 1, 2, 3
 
 
 @njit
-def _chunk_of(directory: Integers, chunks: int, start: int) -> int:
+def _chunk_of(directory: Ints, chunks: int, start: int) -> int:
     """The last chunk whose lowest start is at or before `start` (the first one if none is)."""
     left, right = 0, chunks
     while left < right:
@@ -48,7 +46,7 @@ def _chunk_of(directory: Integers, chunks: int, start: int) -> int:
 
 
 @njit
-def _slot_after(starts: Integers, size: int, start: int) -> int:
+def _slot_after(starts: Ints, size: int, start: int) -> int:
     """The first slot of a chunk whose start is after `start`."""
     left, right = 0, size
     while left < right:
@@ -61,7 +59,7 @@ def _slot_after(starts: Integers, size: int, start: int) -> int:
 
 
 @njit
-def _split(cells: Integers, directory: Integers, chunks: int, at: int) -> None:
+def _split(cells: Ints, directory: Ints, chunks: int, at: int) -> None:
     """Move the upper half of chunk `at` to a spare row, listed right after it."""
     half = directory[SIZE, at] // 2
     moved = directory[SIZE, at] - half
@@ -77,7 +75,7 @@ def _split(cells: Integers, directory: Integers, chunks: int, at: int) -> None:
 
 
 @njit
-def _insert(cells: Integers, directory: Integers, chunks: int, start: int, end: int, owner: int) -> int:
+def _insert(cells: Ints, directory: Ints, chunks: int, start: int, end: int, owner: int) -> int:
     """Insert one range; return the number of chunks (there must be room for one more)."""
     if chunks == 0:
         directory[SIZE, 0], directory[PEAK, 0] = 0, end
@@ -101,9 +99,7 @@ def _insert(cells: Integers, directory: Integers, chunks: int, start: int, end: 
 
 
 @njit
-def _extract(
-    cells: Integers, directory: Integers, chunks: int, owner: int, starts: Integers, ends: Integers
-) -> tuple[int, int]:
+def _extract(cells: Ints, directory: Ints, chunks: int, owner: int, starts: Ints, ends: Ints) -> tuple[int, int]:
     """Take out every range of `owner`, in order; return how many, and the number of chunks left."""
     found, left = 0, 0
     for at in range(chunks):
@@ -128,7 +124,7 @@ def _extract(
 
 
 @njit
-def _furthest(cells: Integers, directory: Integers, chunks: int, h: int) -> int:
+def _furthest(cells: Ints, directory: Ints, chunks: int, h: int) -> int:
     """The furthest end of the ranges that start at or before `h`; -1 if there is none."""
     reach = NOWHERE
     if chunks == 0 or directory[LOW, 0] > h:
@@ -143,7 +139,7 @@ def _furthest(cells: Integers, directory: Integers, chunks: int, h: int) -> int:
 
 
 @njit
-def _next_start(cells: Integers, directory: Integers, chunks: int, h: int) -> int:
+def _next_start(cells: Ints, directory: Ints, chunks: int, h: int) -> int:
     """The first start after `h`; -1 if there is none."""
     if chunks == 0:
         return NOWHERE
@@ -156,9 +152,7 @@ def _next_start(cells: Integers, directory: Integers, chunks: int, h: int) -> in
 
 
 @njit
-def _uncovered(
-    cells: Integers, directory: Integers, chunks: int, start: int, end: int, starts: Integers, ends: Integers
-) -> int:
+def _uncovered(cells: Ints, directory: Ints, chunks: int, start: int, end: int, starts: Ints, ends: Ints) -> int:
     """Write what of start..end no range holds; return how many pieces. -1: there was no room for all."""
     found, h = 0, start
     while True:
@@ -181,9 +175,7 @@ def _uncovered(
 
 
 @njit
-def _touching(
-    cells: Integers, directory: Integers, chunks: int, starts: Integers, ends: Integers, owners: Integers
-) -> int:
+def _touching(cells: Ints, directory: Ints, chunks: int, starts: Ints, ends: Ints, owners: Ints) -> int:
     """Write the owners of the ranges that share an index with one of those asked for; return how many.
 
     Where `owners` has no room they are only counted.
@@ -208,7 +200,7 @@ def _touching(
 
 
 @njit
-def _flatten(cells: Integers, directory: Integers, chunks: int, flat: Integers) -> None:
+def _flatten(cells: Ints, directory: Ints, chunks: int, flat: Ints) -> None:
     at = 0
     for i in range(chunks):
         size = directory[SIZE, i]
@@ -246,7 +238,7 @@ class LiveRanges:
         self._n = 0
 
     @classmethod
-    def of(cls, starts: Integers, ends: Integers, owners: Integers, chunk: int = CHUNK) -> LiveRanges:
+    def of(cls, starts: Ints, ends: Ints, owners: Ints, chunk: int = CHUNK) -> LiveRanges:
         """Build from columns sorted by start. Cost: O(n)."""
         self = cls(chunk)
         fill = chunk // 2
@@ -306,7 +298,7 @@ class LiveRanges:
                 return Ranges(starts[:found], ends[:found])
             room *= 4
 
-    def touching(self, ranges: Ranges) -> Integers:
+    def touching(self, ranges: Ranges) -> Ints:
         """The owners of the live ranges that share an index with one of `ranges`, sorted, each once."""
         owners = np.empty(256, np.int64)
         while True:
@@ -315,7 +307,7 @@ class LiveRanges:
                 return np.unique(owners[:found])
             owners = np.empty(found, np.int64)
 
-    def columns(self) -> tuple[Integers, Integers, Integers]:
+    def columns(self) -> tuple[Ints, Ints, Ints]:
         """Starts, ends and owners, sorted by start. Cost: O(n)."""
         flat = np.empty((3, self._n), np.int64)
         _flatten(self._cells, self._directory, self._chunks, flat)

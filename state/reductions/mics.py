@@ -34,14 +34,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Ints
 from state.errors import HilcastError
-from state.reductions.interface import Decision, Delta, Geometry, Ranges
+from state.formats import opened, unreadable
 from state.reductions.interval_table import (
     CompiledTable,
     Edit,
-    Integers,
     IntervalTable,
     Journal,
     cells_of,
@@ -50,12 +49,13 @@ from state.reductions.interval_table import (
     difference,
     inside,
     near,
-    pack_numbers,
     range_id,
     range_ids,
-    unpack_numbers,
 )
 from state.reductions.live_ranges import NOWHERE, LiveRanges
+from state.reductions.reduction import Decision, Delta
+from state.space.packing import Geometry, pack_numbers, unpack_numbers
+from state.space.ranges import Ranges
 
 FORMAT = 1
 """First byte of `encode()`."""
@@ -171,10 +171,10 @@ def check_parameters(parameters: Mapping[str, object]) -> list[str]:
 class _News:
     """The ranges of the added entries, one row each, and how many each entry has."""
 
-    starts: Integers
-    ends: Integers
-    owners: Integers
-    sizes: Integers
+    starts: Ints
+    ends: Ints
+    owners: Ints
+    sizes: Ints
 
 
 class Mics:
@@ -320,7 +320,7 @@ class Mics:
         at = int(np.searchsorted(table.starts, start, side="right")) - 1
         return start if at < 0 or table.ends[at] < start else int(table.ends[at]) + 1
 
-    def _held_by_one(self, starts: Integers, ends: Integers) -> NDArray[np.bool_]:
+    def _held_by_one(self, starts: Ints, ends: Ints) -> Bools:
         """Tell for each range whether a single live range contains it (covering; the rest is subsumption)."""
         live_starts, live_ends, _ = self._live.columns()
         if len(live_starts) == 0:
@@ -515,8 +515,7 @@ class Mics:
         cls, blob: bytes, domain: tuple[int, int] | Geometry, parameters: Mapping[str, object] | None = None
     ) -> Mics:
         """The reduction that `encode` packed. Cost: O(n)."""
-        if not blob or blob[0] != FORMAT:
-            raise HilcastError("bad-value", f"mics state of format {blob[:1].hex() or 'none'}, this reads {FORMAT}")
+        opened("mics state", FORMAT, blob)
         self = cls(domain, parameters)
         head, at = unpack_numbers(blob, 2 + len(COUNTS) + 3, 1)
         self._gap, self._tuned_at, *counts, n_ids, n_names, n = head.tolist()
@@ -527,7 +526,7 @@ class Mics:
         lengths, at = unpack_numbers(blob, n, at)
         owners, at = unpack_numbers(blob, n, at)
         if len(ids) != n_ids or at != len(blob):
-            raise HilcastError("bad-value", f"mics state of {len(blob)} bytes does not add up")
+            raise unreadable("mics state", f"{len(blob)} bytes do not add up")
         self._owners = {id: number for number, id in enumerate(ids)}
         self._next = n_ids
         starts = np.cumsum(steps)
@@ -608,7 +607,7 @@ def _pairs(ranges: Ranges) -> tuple[tuple[int, int], ...]:
     return tuple(zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True))
 
 
-def _ranks_of(owners: Integers, numbers: Integers) -> Integers:
+def _ranks_of(owners: Ints, numbers: Ints) -> Ints:
     """The position of each owner in `numbers`."""
     top = int(numbers.max(initial=0))
     if top <= 4 * len(numbers) + 1024:
@@ -620,7 +619,7 @@ def _ranks_of(owners: Integers, numbers: Integers) -> Integers:
     return order[np.searchsorted(numbers[order], owners)]
 
 
-def _ties_in_order(starts: Integers, ends: Integers, ranks: Integers) -> tuple[Integers, Integers]:
+def _ties_in_order(starts: Ints, ends: Ints, ranks: Ints) -> tuple[Ints, Ints]:
     """Sort what starts together by end and rank, so that equal states have equal bytes."""
     same = starts[1:] == starts[:-1]
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same)) if len(starts) else np.empty(0, np.int64)

@@ -22,21 +22,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Ints
 from state.errors import HilcastError
 from state.kernels import njit
-from state.reductions.interface import Decision, Delta, Geometry, Ranges
-from state.reductions.interval_table import Integers, closed, pack_numbers, unpack_numbers
+from state.reductions.interval_table import closed
 from state.reductions.live_ranges import LiveRanges
 from state.reductions.mics import RANGE_CAP, Mics, Parameters
 from state.reductions.mics import check_parameters as check_mics_parameters
 from state.reductions.negative_tree import NegativeTree
 from state.reductions.packing import pack_entries, unpack_entries_and
+from state.reductions.reduction import Decision, Delta
 from state.reductions.rspc import decide, seed_of
 from state.space.boxes import PRESENT_MAX, PRESENT_MIN, Boxes, Ranks
 from state.space.event_type import EventType
 from state.space.grid import Grid
+from state.space.packing import Geometry, pack_numbers, unpack_numbers
+from state.space.ranges import Ranges
 
 FORMAT = 1
 
@@ -60,7 +62,7 @@ class Judged:
         return self.false / self.forwarded if self.forwarded else 0.0
 
 
-def judged(routed: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> Judged:
+def judged(routed: Bools, wanted: Bools) -> Judged:
     """Compare what was routed with what was wanted, one truth value per publication.
 
     >>> judged(np.array([True, True, False]), np.array([True, False, False]))
@@ -158,11 +160,11 @@ class SubscriptionIndex:
     def ranges(self, boxes: Boxes) -> Ranges:
         return self.grid.ranges(boxes, self.cap) if len(boxes) else Ranges.empty()
 
-    def candidates(self, boxes: Boxes) -> Integers:
+    def candidates(self, boxes: Boxes) -> Ints:
         """The entries that share a cell with `boxes`, sorted."""
         return self._live.touching(self.ranges(boxes))
 
-    def leaf_candidates(self, boxes: Boxes) -> Integers:
+    def leaf_candidates(self, boxes: Boxes) -> Ints:
         """The entries listed by the merged ranges that `boxes` meet: what the paper's leaves hold. Cost: O(n)."""
         starts, ends, owners = self._live.columns()
         leaves, asked = closed(starts, ends), self.ranges(boxes)
@@ -177,7 +179,7 @@ class SubscriptionIndex:
         ]
         return np.unique(np.concatenate([np.empty(0, np.int64), *runs]))
 
-    def columns(self) -> tuple[Integers, Integers, Integers]:
+    def columns(self) -> tuple[Ints, Ints, Ints]:
         """Starts, ends and numbers of all ranges, by start."""
         return self._live.columns()
 
@@ -187,8 +189,8 @@ class SubscriptionIndex:
 
 @njit
 def _match_any(
-    indices: Integers, points: Ranks, starts: Integers, ends: Integers, reach: Integers, owners: Integers,
-    first_box: Integers, lows: Ranks, highs: Ranks, matched: NDArray[np.bool_], examined: Integers,
+    indices: Ints, points: Ranks, starts: Ints, ends: Ints, reach: Ints, owners: Ints,
+    first_box: Ints, lows: Ranks, highs: Ranks, matched: Bools, examined: Ints,
 ) -> None:  # fmt: skip
     """For each point walk back over the ranges that may hold its index, and test their owners exactly."""
     n, d = starts.shape[0], points.shape[1]
@@ -242,7 +244,7 @@ class CompiledIndex:
         """The merged ranges: what content space projection would forward by."""
         return closed(self._starts, self._ends)
 
-    def match(self, ranks: Ranks) -> tuple[NDArray[np.bool_], Integers]:
+    def match(self, ranks: Ranks) -> tuple[Bools, Ints]:
         """For each publication whether an entry matches it, and how many entries were examined to know."""
         matched, examined = np.zeros(len(ranks), bool), np.zeros(len(ranks), np.int64)
         points = np.ascontiguousarray(ranks, np.int64)
@@ -549,7 +551,7 @@ class SubsetTables:
             deltas.append(table.update({id: grid.ranges(boxes, cap) for id, boxes in added.items()}, gone))
         return deltas
 
-    def route(self, ranks: Ranks) -> NDArray[np.bool_]:
+    def route(self, ranks: Ranks) -> Bools:
         """For each publication whether every table holds its cell."""
         routed = np.ones(len(ranks), bool)
         for grid, table in zip(self.grids, self.tables, strict=True):

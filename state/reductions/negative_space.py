@@ -23,15 +23,16 @@ from dataclasses import dataclass, fields
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Floats, Ints
 from state.errors import ConfigError, HilcastError
 from state.reductions.active_boxes import contained, containing, meeting
-from state.reductions.interface import Decision, Delta, Geometry
 from state.reductions.negative_space_approximate import CHOICES, ApproximateSpace
 from state.reductions.negative_tree import NegativeTree, concatenated, own, pack_boxes, split, unpack_boxes, volume
 from state.reductions.negative_tree import warm as warm_tree
+from state.reductions.reduction import Decision, Delta
 from state.space.boxes import Boxes, Ranks
+from state.space.packing import Geometry
 
 FORMAT = 1
 WITNESSES_MAX = 64
@@ -130,7 +131,7 @@ class Rows:
     def __contains__(self, id: str) -> bool:
         return id in self.entries
 
-    def add(self, id: str, boxes: Boxes, cut: NDArray[np.bool_] | None = None) -> None:
+    def add(self, id: str, boxes: Boxes, cut: Bools | None = None) -> None:
         """Take an entry in; `cut` says which of its boxes are cut out of the negative space."""
         assert id not in self.entries
         n = len(boxes)
@@ -147,7 +148,7 @@ class Rows:
         self._n = end
         self.uncut += n if cut is None else n - int(cut.sum())
 
-    def load(self, entries: dict[str, Boxes], boxes: Boxes, cut: NDArray[np.bool_] | None, room: int = 0) -> None:
+    def load(self, entries: dict[str, Boxes], boxes: Boxes, cut: Bools | None, room: int = 0) -> None:
         """Hold just `entries`, whose boxes are `boxes` in their order, with room for more."""
         n = len(boxes)
         self._allocate(boxes.d, 2 * (n + room) + 16)
@@ -170,36 +171,36 @@ class Rows:
             self.uncut -= len(boxes) - int(self._cut[start : start + len(boxes)].sum())
         return boxes
 
-    def cut_of(self, id: str) -> NDArray[np.bool_]:
+    def cut_of(self, id: str) -> Bools:
         """Which boxes of an entry are cut out."""
         start = self._start[id]
         return self._cut[start : start + len(self.entries[id])].copy()
 
-    def set_cut(self, rows: NDArray[np.int64], cut: NDArray[np.bool_]) -> None:
+    def set_cut(self, rows: Ints, cut: Bools) -> None:
         """Say anew which of all live `rows` are cut out."""
         self._cut[rows] = cut
         self.uncut = len(cut) - int(cut.sum())
 
-    def rows(self, cut_only: bool = False) -> NDArray[np.int64]:
+    def rows(self, cut_only: bool = False) -> Ints:
         """All live rows."""
         live = self._owners[: self._n] >= 0
         return np.flatnonzero(live & self._cut[: self._n] if cut_only else live)
 
-    def boxes(self, rows: NDArray[np.int64]) -> Boxes:
+    def boxes(self, rows: Ints) -> Boxes:
         return Boxes(self._lows[rows], self._highs[rows])
 
-    def ids(self, rows: NDArray[np.int64]) -> list[str]:
+    def ids(self, rows: Ints) -> list[str]:
         """The entries that own `rows`, each once, in the order of their coming."""
         return [self._ids[owner] for owner in np.unique(self._owners[rows]).tolist()]
 
-    def meeting(self, low: Ranks, high: Ranks, cut_only: bool = False) -> NDArray[np.int64]:
+    def meeting(self, low: Ranks, high: Ranks, cut_only: bool = False) -> Ints:
         rows = meeting(*self._arrays(), low, high)
         return rows[self._cut[rows]] if cut_only else rows
 
     def containing(self, low: Ranks, high: Ranks) -> int:
         return containing(*self._arrays(), low, high, 0)
 
-    def contained(self, low: Ranks, high: Ranks) -> NDArray[np.int64]:
+    def contained(self, low: Ranks, high: Ranks) -> Ints:
         return contained(*self._arrays(), low, high)
 
     def inside(self, boxes: Boxes) -> list[str]:
@@ -211,7 +212,7 @@ class Rows:
         ids = [self._ids[owner] for owner in owners.tolist()]
         return [id for id, count in zip(ids, counts, strict=True) if count == len(self.entries[id])]
 
-    def _arrays(self) -> tuple[Ranks, Ranks, NDArray[np.int64]]:
+    def _arrays(self) -> tuple[Ranks, Ranks, Ints]:
         return self._lows[: self._n], self._highs[: self._n], self._owners[: self._n]
 
     def check(self) -> None:
@@ -242,7 +243,7 @@ class ExactSpace:
     def __len__(self) -> int:
         return len(self.tree)
 
-    def subscribe(self, boxes: Boxes) -> NDArray[np.bool_]:
+    def subscribe(self, boxes: Boxes) -> Bools:
         """Cut an active entry out (figure 6, lines 8 to 14); say which of its boxes fitted under the cap."""
         cut = np.array([self.tree.subtract(low, high, self._boxes_max) for low, high in boxes], bool)
         self.joined += self.tree.merge_if_grown(self._merge_sweeps)
@@ -288,7 +289,7 @@ class ExactSpace:
         self.tree, cut = self._built(active, boxes_max)
         active.set_cut(active.rows(), cut)
 
-    def _built(self, active: Rows, boxes_max: int | None) -> tuple[NegativeTree, NDArray[np.bool_]]:
+    def _built(self, active: Rows, boxes_max: int | None) -> tuple[NegativeTree, Bools]:
         """The cube without the boxes of `active`, the larger cut out first, and which of them fitted."""
         tree = NegativeTree(self._domain, self.tree.largest_first)
         boxes = active.boxes(active.rows())
@@ -317,7 +318,7 @@ class ExactSpace:
             assert self.tree.volume() + union == volume(self._domain), "negative + covered is not the cube"
 
 
-def _shares(boxes: Boxes) -> NDArray[np.float64]:
+def _shares(boxes: Boxes) -> Floats:
     """Each box's share of the whole rank space: a volume that cannot overflow."""
     sides = (boxes.highs.view(np.uint64) - boxes.lows.view(np.uint64)).astype(float) + 1.0
     return (sides * 2.0**-64).prod(axis=1)  # type: ignore[no-any-return]

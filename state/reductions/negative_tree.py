@@ -27,6 +27,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
+from state.arrays import Floats, Ints
 from state.errors import HilcastError
 from state.kernels import njit
 from state.space.boxes import Boxes, Ranks
@@ -263,7 +264,7 @@ def _repair(bounds: Ranks, child: Nodes, free: Nodes, n_free: int, trail: Nodes)
 
 
 @njit
-def _before(metric: NDArray[np.float64], boxes: Ranks, a: int, b: int) -> bool:
+def _before(metric: Floats, boxes: Ranks, a: int, b: int) -> bool:
     """Whether a comes before b: by metric, ties by the low corner, which no two disjoint boxes share."""
     if metric[a] != metric[b]:
         return metric[a] > metric[b]
@@ -274,7 +275,7 @@ def _before(metric: NDArray[np.float64], boxes: Ranks, a: int, b: int) -> bool:
 
 
 @njit
-def _sift(heap: NDArray[np.int64], size: int, i: int, metric: NDArray[np.float64], boxes: Ranks) -> None:
+def _sift(heap: Ints, size: int, i: int, metric: Floats, boxes: Ranks) -> None:
     while True:
         best = i
         for c in (2 * i + 1, 2 * i + 2):
@@ -287,7 +288,7 @@ def _sift(heap: NDArray[np.int64], size: int, i: int, metric: NDArray[np.float64
 
 
 @njit
-def _metrics(boxes: Ranks, low: Ranks, high: Ranks, choice: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _metrics(boxes: Ranks, low: Ranks, high: Ranks, choice: int) -> tuple[Ints, Floats]:
     """For each box the cost of cutting it, in new boxes, and its selection metric for the `choice` made."""
     cost, metric = np.empty(len(boxes), np.int64), np.empty(len(boxes), np.float64)
     for i in range(len(boxes)):
@@ -302,7 +303,7 @@ def _metrics(boxes: Ranks, low: Ranks, high: Ranks, choice: int) -> tuple[NDArra
 
 
 @njit
-def _choose(boxes: Ranks, low: Ranks, high: Ranks, limit: int, choice: int) -> tuple[NDArray[np.int64], int]:
+def _choose(boxes: Ranks, low: Ranks, high: Ranks, limit: int, choice: int) -> tuple[Ints, int]:
     """Choose among boxes that meet [low, high]: all free ones, then the best that fit into `limit` new boxes.
 
     Returns their positions and how much of the limit is spent.
@@ -387,7 +388,7 @@ def _leaves(bounds: Ranks, child: Nodes, count: int, stack: Nodes) -> Ranks:
 
 
 @njit
-def _select(keys: NDArray[np.float64], index: NDArray[np.int64], first: int, last: int, middle: int) -> None:
+def _select(keys: Floats, index: Ints, first: int, last: int, middle: int) -> None:
     """Partition index[first:last] by its keys around position `middle` (quickselect)."""
     while last - first > 1:
         pivot = keys[index[(first + last) // 2]]
@@ -410,7 +411,7 @@ def _select(keys: NDArray[np.float64], index: NDArray[np.int64], first: int, las
 
 
 @njit
-def _widest(rows: Ranks, index: NDArray[np.int64], scale: NDArray[np.float64]) -> int:
+def _widest(rows: Ranks, index: Ints, scale: Floats) -> int:
     """The dimension in which the centres of the indexed boxes spread most, as a share of the cube."""
     d = scale.shape[0]
     widest, spread_max = 0, -1.0
@@ -426,7 +427,7 @@ def _widest(rows: Ranks, index: NDArray[np.int64], scale: NDArray[np.float64]) -
 
 
 @njit
-def _build(rows: Ranks, bounds: Ranks, child: Nodes, scale: NDArray[np.float64]) -> int:
+def _build(rows: Ranks, bounds: Ranks, child: Nodes, scale: Floats) -> int:
     """Build the tree of `rows` (at least one) by median splits of the centres; return the nodes used."""
     d = scale.shape[0]
     index = np.arange(len(rows))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from state.reductions.interface import Decision, Delta, Geometry
 from state.reductions.packing import pack_entries, unpack_entries
+from state.reductions.reduction import Decision, Delta
 from state.space.boxes import Boxes
+from state.space.packing import Geometry
 
 
 class Unreduced:

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 from state.errors import ConfigError
 from state.reductions.group_covering import GroupCovering, number_faults
-from state.reductions.interface import Geometry
 from state.reductions.rspc import STEPS, Verdict, decide
 from state.space.boxes import Ranks
+from state.space.packing import Geometry
 
 ERROR = 0.001
 TRIALS_MAX = 20_000

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Floats
 from state.errors import HilcastError
-from state.reductions.interface import Decision, Delta, Geometry
-from state.reductions.interval_table import pack_numbers, unpack_numbers
 from state.reductions.packing import pack_entries, unpack_entries_and
+from state.reductions.reduction import Decision, Delta
 from state.space.boxes import Boxes, Ranks
+from state.space.packing import Geometry, pack_numbers, unpack_numbers
 
 FORMAT = 1
 Member = tuple[str, int]
@@ -55,14 +55,14 @@ class _Rectangles:
         return Boxes(self.lows[at : at + 1].copy(), self.highs[at : at + 1].copy())
 
 
-def _volumes(lows: Ranks, highs: Ranks) -> NDArray[np.float64]:
+def _volumes(lows: Ranks, highs: Ranks) -> Floats:
     """Cells of each box, 0 if it is upside down, as floats: sides of 2^64 in many dimensions fit."""
     # Unsigned subtraction wraps to the true width; floats subtracted would lose it, ranks being up to 2^63.
     sides = (highs.view(np.uint64) - lows.view(np.uint64)).astype(np.float64) + 1.0
     return np.where(highs >= lows, sides, 0.0).prod(axis=1)  # type: ignore[no-any-return]
 
 
-def added_space(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def added_space(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> tuple[Floats, Floats]:
     """For each rectangle: the space its bounding with one more box adds beyond both, and the space both hold."""
     bounding = _volumes(np.minimum(lows, low), np.maximum(highs, high))
     common = _volumes(np.maximum(lows, low), np.minimum(highs, high))
@@ -70,7 +70,7 @@ def added_space(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> tuple[NDA
     return bounding - both, both
 
 
-def makes_rectangles(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> NDArray[np.bool_]:
+def makes_rectangles(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> Bools:
     """For each rectangle: whether it and one more box, that does not lie in it, are a rectangle, in integers."""
     inside = ((lows >= low) & (highs <= high)).all(axis=1)
     alike = ((lows != low) | (highs != high)).sum(axis=1) <= 1

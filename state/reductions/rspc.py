@@ -25,8 +25,8 @@ from hashlib import blake2b
 from math import ceil, exp, inf, log, log1p
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Ints, Words
 from state.kernels import njit
 from state.reductions.conflict_table import ConflictTable, Minimised
 from state.space.boxes import Ranks
@@ -47,7 +47,6 @@ _HALF = np.uint64(32)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
-State = NDArray[np.uint64]
 
 
 # --- draws --------------------------------------------------------------------------------------------------
@@ -61,7 +60,7 @@ def seed_of(id: str, low: Ranks, high: Ranks) -> int:
 
 
 @njit
-def _next(state: State) -> np.uint64:
+def _next(state: Words) -> np.uint64:
     """The next 64 random bits (SplitMix64)."""
     state[0] += _GOLDEN
     x = state[0]
@@ -80,7 +79,7 @@ def _high_product(a: np.uint64, b: np.uint64) -> np.uint64:
 
 
 @njit
-def _below(state: State, width: np.uint64) -> np.uint64:
+def _below(state: Words, width: np.uint64) -> np.uint64:
     """A uniform integer of [0, width), without bias (Lemire's method); width 0 stands for 2^64."""
     x = _next(state)
     if width == _ZERO:
@@ -132,7 +131,7 @@ def guess(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, trials: int, seed:
 
 @njit
 def _guess_owners(
-    low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, trials: int, state: State, used: NDArray[np.bool_], point: Ranks
+    low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, trials: int, state: Words, used: Bools, point: Ranks
 ) -> tuple[int, bool]:
     """Guess, and mark in `used` the row that holds each guess, one already marked if there is one.
 
@@ -253,7 +252,7 @@ class Verdict:
 
     covered: bool
     step: str
-    by: NDArray[np.int64]
+    by: Ints
     """Rows that cover it together, if covered."""
     witness: tuple[int, ...] | None = None
     """A point of the box in no row, if proven not covered."""
@@ -304,9 +303,7 @@ def fast_answer(table: ConflictTable) -> Verdict | Minimised:
 
 
 @njit
-def _largest_first(
-    low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, rows: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], Ranks, Ranks]:
+def _largest_first(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, rows: Ints) -> tuple[Ints, Ranks, Ranks]:
     k, m = len(rows), len(low)
     inner_lows, inner_highs = np.empty((k, m), np.int64), np.empty((k, m), np.int64)
     smaller = np.empty(k)
@@ -320,7 +317,7 @@ def _largest_first(
     return rows[order], inner_lows[order], inner_highs[order]
 
 
-def largest_first(table: ConflictTable, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Ranks, Ranks]:
+def largest_first(table: ConflictTable, rows: Ints) -> tuple[Ints, Ranks, Ranks]:
     """`rows` and their parts inside s, the larger first: most points are found in the first few."""
     return _largest_first(table.low, table.high, table.lows, table.highs, rows)
 
@@ -368,7 +365,7 @@ def guessed(
 def _subset(
     table: ConflictTable,
     minimised: Minimised,
-    rows: NDArray[np.int64],
+    rows: Ints,
     lows: Ranks,
     highs: Ranks,
     error: float,

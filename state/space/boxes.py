@@ -13,14 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from state.arrays import Bools, Ints
 
 ABSENT = -(2**63)
 """The lowest rank of every attribute: missing, null, or of the wrong kind."""
 PRESENT_MIN = ABSENT + 1
 PRESENT_MAX = 2**63 - 1
 
-Ranks = NDArray[np.int64]
+Ranks = Ints
+"""Points or corners: (n, d), a column for each attribute."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,11 +78,11 @@ class Boxes:
     def __iter__(self) -> Iterator[tuple[Ranks, Ranks]]:
         return iter(zip(self.lows, self.highs, strict=True))
 
-    def take(self, which: NDArray[np.int64] | NDArray[np.bool_]) -> Boxes:
+    def take(self, which: Ints | Bools) -> Boxes:
         """Some of these boxes, by position or by a mask."""
         return Boxes(self.lows[which], self.highs[which])
 
-    def contains(self, points: Ranks) -> NDArray[np.bool_]:
+    def contains(self, points: Ranks) -> Bools:
         """Tell for each row of `points` whether some box holds it. Cost: O(n * d * points), vectorised."""
         inside = np.zeros(len(points), dtype=bool)
         for low, high in self:

@@ -14,8 +14,8 @@ count. The row is then read with Python's own `float`: exact, and rarely needed.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Ints, Words
 from state.kernels import njit
 from state.space.boxes import ABSENT, PRESENT_MAX
 from state.space.memory import byte_at
@@ -35,7 +35,7 @@ _MANTISSA_END = np.uint64(1 << 53)
 _INT_MAX = np.uint64(PRESENT_MAX)
 
 
-def _powers_of_ten() -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]:
+def _powers_of_ten() -> tuple[Words, Words, Ints]:
     """The first 128 bits of each power of ten, cut, as two words; and its binary exponent."""
     high, low, exponent = [], [], []
     for e in range(EXPONENT_MIN, EXPONENT_MAX + 1):

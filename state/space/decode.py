@@ -23,8 +23,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Bytes, Ints
 from state.space.boxes import ABSENT, Ranks
 from state.space.event_type import Attribute, EventType
 from state.space.json_scan import DEPTH_MAX, HARD, INVALID, find_members
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["DEPTH_MAX", "RankBatch", "decode", "decode_arrow", "json_object", "warm"]
 
 Event = dict[str, object]
-Bytes = NDArray[np.uint8]
-Offsets = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +48,12 @@ class RankBatch:
 
     ranks: Ranks
     """(n, d): the rank of each attribute, the lowest one where the event is imprecise."""
-    valid: NDArray[np.bool_]
+    valid: Bools
     """(n,): whether the value is an event at all."""
     highs: Ranks | None
     """(n, d): the highest ranks; None if no event of the batch is imprecise, so that they equal `ranks`."""
     data: Bytes = field(repr=False)
-    offsets: Offsets = field(repr=False)
+    offsets: Ints = field(repr=False)
     _events: dict[int, Event] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -144,9 +142,9 @@ class _Category:
     """The values of a category, sorted by their ranks as text, and the declared place of each."""
 
     values: Bytes
-    offsets: Offsets
+    offsets: Ints
     ranks: Ranks
-    places: NDArray[np.int64]
+    places: Ints
 
     @classmethod
     def of(cls, attribute: Attribute) -> _Category:
@@ -157,7 +155,7 @@ class _Category:
 
 
 @lru_cache(maxsize=256)
-def _names(attributes: tuple[Attribute, ...]) -> tuple[Bytes, Offsets]:
+def _names(attributes: tuple[Attribute, ...]) -> tuple[Bytes, Ints]:
     return _laid_out([attribute.name.encode() for attribute in attributes])
 
 
@@ -166,7 +164,7 @@ def _category(attribute: Attribute) -> _Category:
     return _Category.of(attribute)
 
 
-def _laid_out(values: list[bytes]) -> tuple[Bytes, Offsets]:
+def _laid_out(values: list[bytes]) -> tuple[Bytes, Ints]:
     """Values one after another, and where each begins and the last ends."""
     offsets = np.zeros(len(values) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=offsets[1:])
@@ -176,9 +174,7 @@ def _laid_out(values: list[bytes]) -> tuple[Bytes, Offsets]:
 # --- reading ------------------------------------------------------------------------------------------------
 
 
-def _decode(
-    event_type: EventType, data: Bytes, offsets: Offsets, present: NDArray[np.bool_] | None = None
-) -> RankBatch:
+def _decode(event_type: EventType, data: Bytes, offsets: Ints, present: Bools | None = None) -> RankBatch:
     # Compiled code reads by address: this is what keeps it inside the values.
     assert 0 <= offsets[0] <= offsets[-1] <= len(data)
     assert (offsets[:-1] <= offsets[1:]).all()
@@ -202,9 +198,9 @@ def _decode(
 
 def _read_column(
     attribute: Attribute,
-    starts: NDArray[np.int64],
+    starts: Ints,
     column: int,
-    status: NDArray[np.uint8],
+    status: Bytes,
     lows: Ranks,
     highs: Ranks,
 ) -> None:

@@ -31,22 +31,14 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Ints
 from state.errors import ConfigError, HilcastError
 from state.kernels import njit
 from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Boxes, Ranks
 from state.space.cells import CELL_BITS_MAX, quantile_starts, uniform_starts
 from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType
-from state.space.hilbert import (
-    DIMENSIONS_MAX,
-    INDEX_BITS_MAX,
-    Integers,
-    Table,
-    decode,
-    index_of_morton,
-    machine_of,
-)
+from state.space.hilbert import DIMENSIONS_MAX, INDEX_BITS_MAX, Table, decode, index_of_morton, machine_of
 from state.space.ranges import RANGES_MAX, Ranges, boxes_ranges, expected_total
 
 DESCRIPTION_FORMAT = 1
@@ -120,31 +112,31 @@ class Grid:
         return self.d * self.k
 
     @cached_property
-    def columns(self) -> Integers:
+    def columns(self) -> Ints:
         """The column of each dimension in rank vectors and boxes."""
         names = [attribute.name for attribute in self.attributes]
         return np.array([names.index(name) for name in self.dimensions], np.int64)
 
     # --- points ---------------------------------------------------------------------------------------------
 
-    def cells(self, ranks: Ranks) -> Integers:
+    def cells(self, ranks: Ranks) -> Ints:
         """Return the cell of each rank vector, (n, d). Cost: O(d * k) each, compiled."""
         out = np.empty((len(ranks), self.d), np.int64)
         _cells(np.ascontiguousarray(ranks), self.columns, self.starts, self.k, out)
         return out
 
-    def index(self, ranks: Ranks) -> Integers:
+    def index(self, ranks: Ranks) -> Ints:
         """Return the Hilbert index of each rank vector ([MICS09] §3.3). Cost: O(d * k) each, compiled.
 
         Guarantee: `encode(self.cells(ranks), self.k)`.
         """
         return self._prefixes(ranks, self.k)
 
-    def point_cubes(self, ranks: Ranks) -> Integers:
+    def point_cubes(self, ranks: Ranks) -> Ints:
         """Return the cube of each rank vector. Cost: O(log cubes) each, compiled; reads no lower bit."""
         return self._prefixes(ranks, self._cube_levels) >> (self._cube_levels * self.d - self._cube_bits)
 
-    def _prefixes(self, ranks: Ranks, levels: int) -> Integers:
+    def _prefixes(self, ranks: Ranks, levels: int) -> Ints:
         curve, row, steps = machine_of(self.d, levels)
         bits = curve.levels * self.d
         out = np.empty(len(ranks), np.int64)
@@ -154,7 +146,7 @@ class Grid:
 
     # --- boxes ----------------------------------------------------------------------------------------------
 
-    def cell_boxes(self, boxes: Boxes) -> tuple[Integers, Integers]:
+    def cell_boxes(self, boxes: Boxes) -> tuple[Ints, Ints]:
         """Return the first and the last cell of each box, (n, d) each: its augmentation ([MICS09] §3.3).
 
         A block of cells with one start is taken whole: its empty cells cost nothing and save ranges.
@@ -183,17 +175,17 @@ class Grid:
         return self.ranges(boxes, cap).cells / exact if exact else 1.0
 
     @cached_property
-    def _block_starts(self) -> Integers:
+    def _block_starts(self) -> Ints:
         """First cell of the block of each cell: the first with the same start."""
         return np.stack([np.searchsorted(row, row, side="left") for row in self.starts]).astype(np.int64)
 
     # --- cubes ----------------------------------------------------------------------------------------------
 
-    def cube_of(self, indices: Integers) -> Integers:
+    def cube_of(self, indices: Ints) -> Ints:
         """Return the cube of each Hilbert index: its first bits."""
         return indices >> (self.index_bits - self._cube_bits)
 
-    def cubes_of(self, boxes: Boxes) -> Integers:
+    def cubes_of(self, boxes: Boxes) -> Ints:
         """Return the cubes that the boxes touch, sorted. Cost: O(cubes * boxes * d), compiled."""
         lows, highs = self._cube_boxes
         return np.flatnonzero(_touched(boxes.lows, boxes.highs, lows, highs, self.columns))
@@ -415,7 +407,7 @@ def warm() -> None:
 
 
 @njit
-def _cells(ranks: Ranks, columns: Integers, starts: Ranks, k: int, out: Integers) -> None:
+def _cells(ranks: Ranks, columns: Ints, starts: Ranks, k: int, out: Ints) -> None:
     """Binary search of exactly k steps, a bit of every dimension at a time: their look-ups overlap."""
     d = len(columns)
     cell = np.zeros(d, np.int64)
@@ -431,7 +423,7 @@ def _cells(ranks: Ranks, columns: Integers, starts: Ranks, k: int, out: Integers
 @njit
 def _prefixes(
     ranks: Ranks,
-    columns: Integers,
+    columns: Ints,
     starts: Ranks,
     k: int,
     levels: int,
@@ -439,7 +431,7 @@ def _prefixes(
     row: int,
     steps: int,
     bits: int,
-    out: Integers,
+    out: Ints,
 ) -> None:
     """The first `levels` digits of each index: the steps of `_cells` spell the Morton code."""
     d = len(columns)
@@ -458,7 +450,7 @@ def _prefixes(
 
 
 @njit
-def _touched(lows: Ranks, highs: Ranks, cube_lows: Ranks, cube_highs: Ranks, columns: Integers) -> NDArray[np.bool_]:
+def _touched(lows: Ranks, highs: Ranks, cube_lows: Ranks, cube_highs: Ranks, columns: Ints) -> Bools:
     """Tell for each cube whether a box meets it; only the grid's columns can keep them apart."""
     touched = np.zeros(len(cube_lows), np.bool_)
     for cube in range(len(cube_lows)):

@@ -35,6 +35,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from state.arrays import Ints
 from state.kernels import njit
 
 DIMENSIONS_MAX = 6
@@ -44,7 +45,6 @@ INDEX_BITS_MAX = 63
 
 _TABLE_ENTRIES_MAX = 2**13  # 32 KB: reading several levels at once pays while the table stays in L1
 
-Integers = NDArray[np.int64]
 Table = NDArray[np.int32]
 
 
@@ -66,18 +66,18 @@ class Curve:
     """Digit of the index to digit of the cell."""
     child: Table
     """`backward` for one level at a time: child j in curve order to its corner and its orientation."""
-    first: Integers
+    first: Ints
     """first[p]: the row from which p levels of zeros lead to row 0, the orientation of the whole curve."""
-    spread: Integers
+    spread: Ints
     """The bits of a byte, d apart."""
 
 
 class _Machine(NamedTuple):
     """What a step does, before packing: each is (rows, digits)."""
 
-    rows: Integers
-    signs: Integers
-    outputs: Integers
+    rows: Ints
+    signs: Ints
+    outputs: Ints
 
 
 @cache
@@ -157,7 +157,7 @@ def _packed(machine: _Machine, d: int, levels: int) -> Table:
     return entries.ravel().astype(np.int32)
 
 
-def _first_rows(single: _Machine, levels: int) -> Integers:
+def _first_rows(single: _Machine, levels: int) -> Ints:
     """Walk backwards from row 0 over levels of zeros: they turn the curve, write zeros and change no sign."""
     before = {int(row): r for r, row in enumerate(single.rows[:, 0])}
     first = [0]
@@ -166,7 +166,7 @@ def _first_rows(single: _Machine, levels: int) -> Integers:
     return np.array(first, np.int64)
 
 
-def encode(points: NDArray[np.integer], k: int) -> Integers:
+def encode(points: NDArray[np.integer], k: int) -> Ints:
     """Return the Hilbert index of each cell: row i of `points` holds its d coordinates, 0 <= x < 2^k.
 
     Implements [MICS09] §3.2, `Hilbert(I_1, .., I_d)`.
@@ -184,7 +184,7 @@ def encode(points: NDArray[np.integer], k: int) -> Integers:
     return out
 
 
-def decode(indices: NDArray[np.integer], d: int, k: int) -> Integers:
+def decode(indices: NDArray[np.integer], d: int, k: int) -> Ints:
     """Return the cell of each index, one row of d coordinates each: the inverse of `encode`.
 
     Cost: O(d * k) per index, compiled.
@@ -231,9 +231,7 @@ def index_of_morton(morton: int, table: Table, row: int, steps: int, bits: int) 
 
 
 @njit
-def _encode(
-    cells: Integers, k: int, table: Table, spread: Integers, row: int, steps: int, bits: int, out: Integers
-) -> bool:
+def _encode(cells: Ints, k: int, table: Table, spread: Ints, row: int, steps: int, bits: int, out: Ints) -> bool:
     d = cells.shape[1]
     outside = 0
     for n in range(len(cells)):
@@ -250,7 +248,7 @@ def _encode(
 
 
 @njit
-def _decode(indices: Integers, k: int, table: Table, row: int, steps: int, levels: int, out: Integers) -> bool:
+def _decode(indices: Ints, k: int, table: Table, row: int, steps: int, levels: int, out: Ints) -> bool:
     d = out.shape[1]
     bits = levels * d
     mask = (1 << bits) - 1

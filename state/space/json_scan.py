@@ -13,8 +13,8 @@ Differs from a parser: nothing is made an object, and members that are no attrib
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bytes, Ints
 from state.kernels import njit
 from state.space.decimal_scan import skip_number
 from state.space.memory import byte_at
@@ -33,11 +33,11 @@ _ESCAPES = np.array([byte in b'"\\/bfnrt' for byte in range(256)])
 @njit
 def find_members(
     base: int,
-    offsets: NDArray[np.int64],
+    offsets: Ints,
     names: int,
-    name_offsets: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    status: NDArray[np.uint8],
+    name_offsets: Ints,
+    starts: Ints,
+    status: Bytes,
 ) -> None:
     """Check every event from `base + offsets[i]` to `base + offsets[i + 1]` and find its attributes.
 
@@ -129,7 +129,7 @@ def skip_space(i: int, end: int) -> int:
 
 
 @njit
-def skip_value(i: int, end: int, stack: NDArray[np.uint8]) -> tuple[int, bool]:
+def skip_value(i: int, end: int, stack: Bytes) -> tuple[int, bool]:
     """Check any value inside one open object: (after it or -1, is a string with an escape)."""
     if i >= end:
         return -1, False
@@ -142,7 +142,7 @@ def skip_value(i: int, end: int, stack: NDArray[np.uint8]) -> tuple[int, bool]:
 
 
 @njit
-def _skip_nested(i: int, end: int, stack: NDArray[np.uint8]) -> int:
+def _skip_nested(i: int, end: int, stack: Bytes) -> int:
     """Check an object or array inside one open object: after it or -1.
 
     The stack holds the opening bytes of what is open; a closing byte is its opening one plus 2.

@@ -14,7 +14,7 @@ All of it is ASCII, so that kcat can carry it. A client gets the grid by `Grid.f
 Differs: the paper trusts clients. Here nothing is delivered on the word of a header (the edge evaluates the
 event itself), an event mapped for another grid is mapped anew, and a subscription mapped for another grid is
 refused with `stale-grid`: its client fetches the grid again. A broker that changes its own grid carries ranges
-over (`state/reductions/regrid.py`).
+over (`benchmarks/peers/regrid.py`).
 
 The router itself does not ask for the header of an event: it needs the event anyway, and reading that takes less
 time than reading and checking the header (`python -m benchmarks.decode` shows both).
@@ -27,13 +27,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bools, Bytes, Ints
 from state.errors import HilcastError
 from state.kernels import njit
 from state.space.boxes import ABSENT, Boxes, Ranks
 from state.space.grid import Grid
-from state.space.hilbert import Integers
 from state.space.ranges import RANGES_MAX, Ranges, union
 
 EVENT_HEADER = "hilcast_mapping"
@@ -58,8 +57,8 @@ class EventMappings:
     """Mappings of a batch of events; where `mapped` is false the ranks are absent and the index is -1."""
 
     ranks: Ranks
-    indices: Integers
-    mapped: NDArray[np.bool_]
+    indices: Ints
+    mapped: Bools
 
 
 # --- events -------------------------------------------------------------------------------------------------
@@ -177,7 +176,7 @@ def read_subscription_mapping(text: str | bytes, grid: Grid, boxes: Boxes | None
     return ranges
 
 
-def _read_ranges(data: NDArray[np.uint8], grid: Grid) -> Ranges | None:
+def _read_ranges(data: Bytes, grid: Grid) -> Ranges | None:
     numbers = np.empty(len(data), np.int64)
     count = _read_varints(data, numbers)
     if count < 0 or count % 2 or count > 2 * RANGES_MAX:
@@ -189,7 +188,7 @@ def _read_ranges(data: NDArray[np.uint8], grid: Grid) -> Ranges | None:
 
 
 @njit
-def _varints(numbers: Integers) -> NDArray[np.uint8]:
+def _varints(numbers: Ints) -> Bytes:
     """Seven bits a byte, lowest first, the highest bit set where more follow."""
     out = np.empty(9 * len(numbers), np.uint8)
     size = 0
@@ -204,7 +203,7 @@ def _varints(numbers: Integers) -> NDArray[np.uint8]:
 
 
 @njit
-def _read_varints(data: NDArray[np.uint8], numbers: Integers) -> int:
+def _read_varints(data: Bytes, numbers: Ints) -> int:
     """Return how many numbers were read; -1 if the last is cut off, or one has more than 63 bits or a zero
     end."""
     count = shift = number = 0
@@ -221,7 +220,7 @@ def _read_varints(data: NDArray[np.uint8], numbers: Integers) -> int:
 
 
 @njit
-def _unfold(numbers: Integers, index_bits: int, starts: Integers, ends: Integers) -> bool:
+def _unfold(numbers: Ints, index_bits: int, starts: Ints, ends: Ints) -> bool:
     """Sum gaps and lengths up to ranges; False if they leave the grid."""
     top = (1 << (index_bits - 1)) - 1 + (1 << (index_bits - 1))
     free = 0  # the lowest index that no range so far reaches; top + 1 (which may not fit) is written as -1

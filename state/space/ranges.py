@@ -25,8 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from state.arrays import Bools, Floats, Ints
 from state.kernels import njit
-from state.space.hilbert import INDEX_BITS_MAX, Integers, Table, curve
+from state.space.hilbert import INDEX_BITS_MAX, Table, curve
 
 RANGES_MAX = 2**18
 """Without a cap boxes are exact up to so many expected ranges, and beyond covered by so many at most."""
@@ -51,8 +52,8 @@ class Ranges:
     12
     """
 
-    starts: Integers
-    ends: Integers
+    starts: Ints
+    ends: Ints
 
     @classmethod
     def of(cls, ranges: Iterable[tuple[int, int]]) -> Ranges:
@@ -69,7 +70,7 @@ class Ranges:
         """How many indices they cover."""
         return int((self.ends - self.starts).sum()) + len(self)
 
-    def contains(self, indices: NDArray[np.integer]) -> NDArray[np.bool_]:
+    def contains(self, indices: NDArray[np.integer]) -> Bools:
         """Tell for each index whether some range holds it ([MICS09] §3.4). Cost: O(log n) each."""
         if len(self) == 0:
             return np.zeros(len(indices), bool)
@@ -111,7 +112,7 @@ class Ranges:
         assert (self.starts[1:] > self.ends[:-1]).all()
 
 
-def box_ranges(low: Integers, high: Integers, k: int, cap: int | None = None) -> Ranges:
+def box_ranges(low: Ints, high: Ints, k: int, cap: int | None = None) -> Ranges:
     """Return the ranges of the cells `low <= x <= high` of a grid of 2^k cells per dimension.
 
     Implements [MICS09] §3.3, the last step of mapping a subscription. Differs: walks down the curve instead
@@ -126,7 +127,7 @@ def box_ranges(low: Integers, high: Integers, k: int, cap: int | None = None) ->
     return boxes_ranges(low[None, :], high[None, :], k, cap)
 
 
-def boxes_ranges(lows: Integers, highs: Integers, k: int, cap: int | None = None) -> Ranges:
+def boxes_ranges(lows: Ints, highs: Ints, k: int, cap: int | None = None) -> Ranges:
     """Return the ranges of the union of boxes of cells, one box per row: `box_ranges` under a common cap."""
     n, d = lows.shape
     assert 1 <= d * k <= INDEX_BITS_MAX, (d, k)
@@ -147,7 +148,7 @@ def boxes_ranges(lows: Integers, highs: Integers, k: int, cap: int | None = None
     return ranges if cap is None else capped(ranges, cap)
 
 
-def expected_ranges(low: Integers, high: Integers, k: int | None = None) -> float:
+def expected_ranges(low: Ints, high: Ints, k: int | None = None) -> float:
     """Return the number of ranges that a box of cells has on average over its positions.
 
     Implements [MICS09] eq. 1-3: surface / 2d, with sides in cells (up - low + 1; the paper prints up -
@@ -166,7 +167,7 @@ def expected_ranges(low: Integers, high: Integers, k: int | None = None) -> floa
     return float((sides.prod() / sides).sum() / len(low))
 
 
-def over_coverage(ranges: Ranges, lows: Integers, highs: Integers) -> float:
+def over_coverage(ranges: Ranges, lows: Ints, highs: Ints) -> float:
     """Return the cells that `ranges` covers per cell of the disjoint boxes it was made for: 1.0 is exact."""
     cells = sum(math.prod(int(span) + 1 for span in high - low) for low, high in zip(lows, highs, strict=True))
     return ranges.cells / cells if cells else 1.0
@@ -182,7 +183,7 @@ def union(parts: list[Ranges]) -> Ranges:
     return _joined(starts, ends)
 
 
-def _joined(starts: Integers, ends: Integers) -> Ranges:
+def _joined(starts: Ints, ends: Ints) -> Ranges:
     if len(starts) == 0:
         return Ranges.empty()
     order = np.argsort(starts, kind="stable")
@@ -220,7 +221,7 @@ def capped(ranges: Ranges, cap: int) -> Ranges:
 
 
 @njit
-def expected_total(lows: Integers, highs: Integers, k: int) -> float:
+def expected_total(lows: Ints, highs: Ints, k: int) -> float:
     """Sum `expected_ranges` over boxes: faces inside the grid / 2d, and 1/2 per end of the curve in a box."""
     n, d = lows.shape
     top = (1 << k) - 1
@@ -241,7 +242,7 @@ def expected_total(lows: Integers, highs: Integers, k: int) -> float:
 
 
 @njit
-def _faces(low: Integers, high: Integers, origin: Integers, r: int) -> tuple[int, int, int, int]:
+def _faces(low: Ints, high: Ints, origin: Ints, r: int) -> tuple[int, int, int, int]:
     """Return four masks of d bits for a node of side 2^r at `origin` (in units of its side) that meets the box.
 
     half, which: dimensions of which only one half meets the box, and there 1 for the upper half;
@@ -267,7 +268,7 @@ def _faces(low: Integers, high: Integers, origin: Integers, r: int) -> tuple[int
 
 
 @njit
-def _walk_all(lows: Integers, highs: Integers, k: int, child: Table, starts: Integers, ends: Integers) -> int:
+def _walk_all(lows: Ints, highs: Ints, k: int, child: Table, starts: Ints, ends: Ints) -> int:
     """Write the ranges of every box, one box after the other; return how many."""
     count = 0
     for b in range(len(lows)):
@@ -276,7 +277,7 @@ def _walk_all(lows: Integers, highs: Integers, k: int, child: Table, starts: Int
 
 
 @njit
-def _walk(low: Integers, high: Integers, k: int, child: Table, starts: Integers, ends: Integers) -> int:
+def _walk(low: Ints, high: Ints, k: int, child: Table, starts: Ints, ends: Ints) -> int:
     """Write the ranges of the box in order, return how many. A frame per level; frame 0 is the whole grid."""
     d = len(low)
     mask = (1 << d) - 1
@@ -318,7 +319,7 @@ def _walk(low: Integers, high: Integers, k: int, child: Table, starts: Integers,
 
 
 @njit
-def _cover_all(lows: Integers, highs: Integers, k: int, child: Table, nodes_max: int) -> tuple[Integers, Integers]:
+def _cover_all(lows: Ints, highs: Ints, k: int, child: Table, nodes_max: int) -> tuple[Ints, Ints]:
     """Return starts and ends of at most `nodes_max` sub-cubes per box."""
     starts, ends = _open_most_wasteful(lows[0], highs[0], k, child, nodes_max)
     for b in range(1, len(lows)):
@@ -328,9 +329,7 @@ def _cover_all(lows: Integers, highs: Integers, k: int, child: Table, nodes_max:
 
 
 @njit
-def _open_most_wasteful(
-    low: Integers, high: Integers, k: int, child: Table, nodes_max: int
-) -> tuple[Integers, Integers]:
+def _open_most_wasteful(low: Ints, high: Ints, k: int, child: Table, nodes_max: int) -> tuple[Ints, Ints]:
     """Return starts and ends, in no order, of at most `nodes_max` sub-cubes that together cover the box.
 
     A sub-cube that lies partly in the box wastes the rest of it. The one with most waste (the first among
@@ -394,12 +393,12 @@ def _open_most_wasteful(
 
 
 @njit
-def _before(a: int, b: int, waste: NDArray[np.float64], base: Integers) -> bool:
+def _before(a: int, b: int, waste: Floats, base: Ints) -> bool:
     return waste[a] > waste[b] or (waste[a] == waste[b] and base[a] < base[b])
 
 
 @njit
-def _sift_up(heap: Integers, at: int, waste: NDArray[np.float64], base: Integers) -> None:
+def _sift_up(heap: Ints, at: int, waste: Floats, base: Ints) -> None:
     node = heap[at]
     while at > 0:
         parent = (at - 1) // 2
@@ -411,7 +410,7 @@ def _sift_up(heap: Integers, at: int, waste: NDArray[np.float64], base: Integers
 
 
 @njit
-def _sift_down(heap: Integers, count: int, waste: NDArray[np.float64], base: Integers) -> None:
+def _sift_down(heap: Ints, count: int, waste: Floats, base: Ints) -> None:
     node = heap[0]
     at = 0
     while True:

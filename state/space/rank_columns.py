@@ -10,8 +10,8 @@ hard, or an escape inside a timestamp or inside what may be a long category valu
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from state.arrays import Bytes, Ints
 from state.kernels import njit
 from state.space.boxes import ABSENT, Ranks
 from state.space.decimal_scan import rank_at
@@ -43,9 +43,9 @@ _U8 = np.uint64(8)
 def read_column(
     kind: int,
     imprecise: bool,
-    starts: NDArray[np.int64],
+    starts: Ints,
     column: int,
-    status: NDArray[np.uint8],
+    status: Bytes,
     lows: Ranks,
     highs: Ranks,
 ) -> None:
@@ -70,12 +70,12 @@ def read_column(
 @njit
 def read_categories(
     values: int,
-    value_offsets: NDArray[np.int64],
+    value_offsets: Ints,
     value_ranks: Ranks,
-    value_places: NDArray[np.int64],
-    starts: NDArray[np.int64],
+    value_places: Ints,
+    starts: Ints,
     column: int,
-    status: NDArray[np.uint8],
+    status: Bytes,
     lows: Ranks,
     highs: Ranks,
 ) -> None:
@@ -124,7 +124,7 @@ def _scalar_at(kind: int, i: int) -> tuple[int, bool]:
 
 
 @njit
-def _interval_at(kind: int, i: int, stack: NDArray[np.uint8]) -> tuple[int, int, bool]:
+def _interval_at(kind: int, i: int, stack: Bytes) -> tuple[int, int, bool]:
     """The ranks of `{"min": x, "max": y}`, read from behind the brace; of equal keys the last counts."""
     low = high = ABSENT
     hard = closed = False

@@ -21,8 +21,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from benchmarks.peers.tree_overlap import OverlapIndex
 from state.advertisements.normal import Leaf
-from state.advertisements.overlap import OverlapIndex
 from state.advertisements.queue import DegradationQueue, prunings
 from state.advertisements.ranking import Rank, Ranking, degradation
 from state.filters.evaluate import matches

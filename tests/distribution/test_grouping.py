@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.broker.sharing import BROADCAST, Assignment, Sharing
 from state.config import Distribution, parse
+from state.distribution.assignment import BROADCAST, Assignment
 from state.distribution.grouping import Grouping, cell_grid
 from state.filters.geometry import geometry
 from state.filters.grammar import parse as parse_filter
 from state.messages import read_members, write_members
-from state.simulation.world import World
+from state.routing.sharing import Sharing
 from state.space.decode import decode
+from tests.simulation.world import World
 
 CONFIG = """
 [overlay]

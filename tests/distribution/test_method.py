@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.workloads import stock
+from benchmarks.workloads import stock
 from state.distribution.cells import CellGrid
 from state.distribution.groups import CATCH_ALL, Groups
 from state.distribution.method import (

@@ -11,7 +11,8 @@ from hypothesis import event as noted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.filters.evaluate import Rows, compile, explain, matches, matches_batch
+from state.arrays import Ints
+from state.filters.evaluate import compile, explain, matches, matches_batch
 from state.filters.geometry import CONJUNCTIONS_MAX, conjunctions, geometry, intervals
 from state.filters.grammar import parse
 from state.filters.printing import predicate_text
@@ -124,7 +125,7 @@ def test_text_is_asked_for_only_where_ranks_do_not_decide(one: str, other: str, 
     points = rank_rows(batch)
     asked: list[tuple[str, int]] = []
 
-    def text_of(name: str, rows: Rows) -> list[Any]:
+    def text_of(name: str, rows: Ints) -> list[Any]:
         asked.extend((name, int(row)) for row in rows)
         return [batch[row].get(name) for row in rows]
 
@@ -142,11 +143,11 @@ def test_text_is_asked_for_only_where_ranks_do_not_decide(one: str, other: str, 
 
 
 def test_an_or_asks_for_text_only_in_rows_that_are_still_open() -> None:
-    """Rows that another branch of an OR has settled, even a later one without text, are not looked at."""
+    """Ints that another branch of an OR has settled, even a later one without text, are not looked at."""
     batch: Events = [{"symbol": "a long text", "price": price} for price in (1, 9, 1, 9)]
     asked: list[int] = []
 
-    def text_of(name: str, rows: Rows) -> list[Any]:
+    def text_of(name: str, rows: Ints) -> list[Any]:
         asked.extend(rows.tolist())
         return [batch[row].get(name) for row in rows]
 

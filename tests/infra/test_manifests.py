@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from infra import versions
-from infra.local import kafka
+from infra.local import kafka_broker as kafka
 from state.config import load, parse
 from streaming.metrics import HELP
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local import redis
+from infra.local import redis_server as redis
 from state.errors import HilcastError
 
 

@@ -21,10 +21,10 @@ from redis import AuthenticationError, Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from infra.local.kafka import LocalKafka
+from infra.local.kafka_broker import LocalKafka
 from infra.local.ports import free_port
 from infra.local.process import Process, born
-from infra.local.redis import LocalRedis
+from infra.local.redis_server import LocalRedis
 from infra.local.services import LocalServices
 from state.errors import HilcastError
 from tests.services import Services

@@ -10,7 +10,7 @@ from collections import defaultdict
 import pytest
 import redis
 
-from producers.workloads.mixed import events, filters
+from benchmarks.workloads.mixed import events, filters
 from state.config import load
 from tests import oracle
 from tests.integration.harness import RunningJob, Wire

@@ -14,7 +14,7 @@ from collections import defaultdict
 import pytest
 import redis
 
-from producers.workloads.mixed import events, filters
+from benchmarks.workloads.mixed import events, filters
 from state.config import load
 from state.messages import read_members
 from tests import oracle

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.matchers import part
+from state.matchers import segment as segment
 from state.matchers.bitmap import BitmapMatcher
 from state.matchers.order import spatial_order
-from state.matchers.part import Part, build, build_parts, choose_cuts, locate, unpacked
+from state.matchers.segment import Segment, build, build_segments, choose_cuts, locate, unpacked
 from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
 
 
@@ -20,7 +20,7 @@ def small_boxes(n, d, side, seed=1, domain=10**6):
     return lows, lows + int(side * domain)
 
 
-def words_read(some: Part, points) -> float:
+def words_read(some: Segment, points) -> float:
     """Mean number of words per event that no summary excludes."""
     rows = locate(points, some.dims, some.trees, some.first_node, some.first_row)
     left = [np.bitwise_and.reduce(some.summary[row]) for row in rows]
@@ -52,14 +52,14 @@ def test_few_distinct_corners_are_never_compared():
 
 
 def test_sets_that_constrain_different_dimensions_are_stored_apart(monkeypatch):
-    """Each large set of equally constrained boxes has a part with just its dimensions; the rest is together."""
-    monkeypatch.setattr(part, "PART_MIN", 50)
+    """Each large set of equally constrained boxes has a segment with just its dimensions; the rest is together."""
+    monkeypatch.setattr(segment, "SEGMENT_MIN", 50)
     lows, highs = np.full((230, 4), ABSENT), np.full((230, 4), PRESENT_MAX)
     lows[:100, 0] = np.arange(100)
     lows[100:200, 2] = np.arange(100)
     lows[200:215, 1], lows[215:, 3] = 7, 7
-    parts = build_parts(lows, highs, np.arange(230))
-    assert sorted((p.dims.tolist(), p.size()) for p in parts) == [([0], 100), ([1, 3], 30), ([2], 100)]
+    segments = build_segments(lows, highs, np.arange(230))
+    assert sorted((p.dims.tolist(), p.size()) for p in segments) == [([0], 100), ([1, 3], 30), ([2], 100)]
 
 
 def test_narrow_dimensions_get_the_cells_that_others_do_not_need():
@@ -69,7 +69,7 @@ def test_narrow_dimensions_get_the_cells_that_others_do_not_need():
     highs[:, 1] = lows[:, 1]
     cuts = choose_cuts(lows, highs)
     assert len(cuts[1]) == 3
-    assert min(len(cuts[0]), len(cuts[2])) > part.CELLS_PER_BOX // 3
+    assert min(len(cuts[0]), len(cuts[2])) > segment.CELLS_PER_BOX // 3
 
 
 def test_spatial_order_makes_summaries_exclude_words():
@@ -79,7 +79,7 @@ def test_spatial_order_makes_summaries_exclude_words():
     ordered = build(lows, highs, np.arange(len(lows)))
     assert words_read(ordered, points) < 0.02 * len(ordered.alive)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(part, "spatial_order", lambda lows, highs: np.arange(len(lows)))
+        patch.setattr(segment, "spatial_order", lambda lows, highs: np.arange(len(lows)))
         shuffled = build(lows, highs, np.arange(len(lows)))
     assert words_read(shuffled, points) > 0.5 * len(shuffled.alive)
 
@@ -124,15 +124,15 @@ def test_order_is_a_permutation():
 def test_cells_are_found_as_by_bisection(cuts, values):
     """The branch-free search counts the cuts at or below a value, ends of the rank space included."""
     ranks = np.array(sorted(cuts), np.int64)
-    tree = part._search_tree(ranks)
+    tree = segment._search_tree(ranks)
     points = np.array([*values, *cuts, -(2**63), 2**63 - 1], np.int64)[:, None]
     ends = np.array([0, len(tree)]), np.array([5, 5 + len(ranks) + 1])
     rows = locate(points, np.array([0]), tree, *ends)
     assert (rows[:, 0] - 5).tolist() == np.searchsorted(ranks, points[:, 0], side="right").tolist()
 
 
-def test_inserts_one_by_one_make_few_parts():
-    """Levels halve in size: 300 single inserts leave at most nine parts, and resort leaves one."""
+def test_inserts_one_by_one_make_few_segments():
+    """Levels halve in size: 300 single inserts leave at most nine segments, and resort leaves one."""
     matcher = BitmapMatcher(Boxes.empty(1), np.empty(0, np.int64))
     for i in range(300):
         matcher.insert(Boxes(np.array([[i]]), np.array([[i + 5]])), np.array([i]))
@@ -148,11 +148,11 @@ def test_memory_counts_what_is_held():
     lows, highs = small_boxes(50_000, 4, 0.1)
     matcher = BitmapMatcher(Boxes(lows, highs), np.arange(50_000))
     per_box = matcher.memory() / 50_000
-    assert 72 < per_box < 72 + 1.1 * 2 * part.CELLS_PER_BOX / 8
+    assert 72 < per_box < 72 + 1.1 * 2 * segment.CELLS_PER_BOX / 8
 
 
 def test_removing_everything_leaves_nothing():
-    """A part without living boxes is dropped."""
+    """A segment without living boxes is dropped."""
     matcher = BitmapMatcher(Boxes(np.zeros((100, 1), np.int64), np.ones((100, 1), np.int64)), np.arange(100))
     matcher.remove(np.arange(50))
     assert (len(matcher), len(matcher._held)) == (50, 1)

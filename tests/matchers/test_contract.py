@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from state.matchers import bitmap, part
+from benchmarks.peers.packed_rtree import PackedTreeMatcher
+from state.matchers import bitmap, segment
 from state.matchers.bitmap import BitmapMatcher
-from state.matchers.interface import Matcher, Matches
 from state.matchers.linear import LinearMatcher
-from state.matchers.packed import PackedTreeMatcher
+from state.matchers.matcher import Matcher, Matches
 from state.matchers.stree import STreeMatcher
 from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Boxes
 from tests.matchers.naive import Naive
@@ -43,9 +43,9 @@ def kind(request, monkeypatch):
 
 
 def make_coarse(monkeypatch):
-    monkeypatch.setattr(part, "CELLS_PER_BOX", 8)
-    monkeypatch.setattr(part, "CELLS_MIN", 3)
-    monkeypatch.setattr(part, "PART_MIN", 4)
+    monkeypatch.setattr(segment, "CELLS_PER_BOX", 8)
+    monkeypatch.setattr(segment, "CELLS_MIN", 3)
+    monkeypatch.setattr(segment, "SEGMENT_MIN", 4)
     monkeypatch.setattr(bitmap, "CACHE_BYTES", 0)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.matchers.packed import PackedTreeMatcher
+from benchmarks.peers.packed_rtree import PackedTreeMatcher
 from state.matchers.stree import STreeMatcher, binarize, shares_of_domain
 from state.matchers.tree import count
 from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Boxes

@@ -15,21 +15,21 @@ import msgspec
 import numpy as np
 import pytest
 
+from infra.kafka import open_transport
 from infra.local.ports import free_port
 from producers import cli
 from producers.commands.checking import needed_topics
 from producers.commands.output import Style
-from producers.transport import open_transport
-from state.broker.forwarding import READABLE_MAX
-from state.broker.index import CompiledPart, compile_part
-from state.broker.keys import Key
-from state.broker.protocol import LocalEntry, pack
-from state.broker.sharing import Assignment, TypeGroups
+from state.compiled_part import CompiledPart, LocalEntry, compile_part
 from state.config import load, parse
+from state.control.fates import READABLE_MAX
+from state.distribution.assignment import Assignment, TypeGroups
+from state.keys import Key
 from state.messages import Membership, Output, Span
 from state.redis_index import RedisIndex
 from state.space.boxes import Boxes
 from state.space.grid import Grid
+from state.space.packing import pack
 from streaming.topics import TopicKeeper, needed
 from tests.producers.test_transport import read
 from tests.producers.worlds import answer, configured, delivered, grouped, text
@@ -145,7 +145,7 @@ def test_faults_of_a_configuration_are_told_without_a_traceback(tmp_path, capsys
 )
 def test_without_kafka_every_command_says_what_to_do(services, tmp_path, arguments, capsys, monkeypatch):
     """Kafka away: one sentence with the code and the address, exit code 1."""
-    monkeypatch.setattr("producers.transport.confluent._TIMEOUT_S", 0.5)
+    monkeypatch.setattr("infra.kafka.confluent._TIMEOUT_S", 0.5)
     path = tmp_path / "hilcast.toml"
     path.write_text(text(services, "p").replace(services.kafka, f"127.0.0.1:{free_port()}"))
     assert run(*arguments, "--config", str(path)) == 1
@@ -482,7 +482,7 @@ def test_status_shows_what_each_method_did_at_each_broker(sharing, capsys):
 
 def test_inspect_shows_what_redis_holds_while_kafka_is_away(services, sharing, tmp_path, capsys, monkeypatch):
     """Open spans are then not known, and it says so."""
-    monkeypatch.setattr("producers.transport.confluent._TIMEOUT_S", 0.5)
+    monkeypatch.setattr("infra.kafka.confluent._TIMEOUT_S", 0.5)
     path = tmp_path / "hilcast.toml"
     path.write_text(path.read_text().replace(services.kafka, f"127.0.0.1:{free_port()}"))
     assert run("inspect", "b1") == 0

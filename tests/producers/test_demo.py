@@ -8,7 +8,7 @@ import pytest
 
 from producers.demo import stage
 from producers.demo.cast import CONFIG, OVERLAY, REFUSED, REPLACED, TYPE, WISHES, WITHDRAWN, quotes
-from producers.demo.control import ControlCount, count_control
+from producers.demo.control_traffic import ControlCount, count_control
 from producers.demo.scenes import summary
 from producers.demo.stage import Narrator
 from state.config import parse

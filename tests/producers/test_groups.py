@@ -11,8 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from producers import Subscriber, open_transport
-from producers.client import groups, subscriber
-from producers.client.groups import Spans
+from producers.client import spans as groups
+from producers.client import subscriber
+from producers.client.spans import Spans
 from state.config import parse
 from state.errors import HilcastError
 from state.messages import Membership, Output, Span

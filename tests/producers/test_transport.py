@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from infra.kafka import open_transport
 from infra.local.ports import free_port
-from producers.transport import open_transport
 from state.config import parse
 from state.errors import HilcastError
 from state.messages import Output
@@ -122,7 +122,7 @@ def test_a_record_beyond_the_limit_fails_by_name(config, transport):
 @pytest.mark.parametrize("client", BOTH)
 def test_kafka_that_is_away_is_named(client, services, monkeypatch):
     """Without a broker every question ends in `kafka-away`, with the address."""
-    monkeypatch.setattr(f"producers.transport.{client.replace('-', '_')}._TIMEOUT_S", 1.0)
+    monkeypatch.setattr(f"infra.kafka.{client.replace('-', '_')}._TIMEOUT_S", 1.0)
     config = parse(text(services, "p").replace(services.kafka, f"127.0.0.1:{free_port()}"))
     transport = open_transport(config, client)
     with pytest.raises(HilcastError, match=f"kafka-away: Kafka at {config.deployment.kafka}"):

@@ -16,17 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.client.groups import Spans
+from benchmarks.workloads.mixed import events, filters
+from producers.client.spans import Spans
 from producers.verify import Verification
 from producers.verify.history import read_facts
-from producers.verify.sharing import opted, served
-from producers.workloads.mixed import events, filters
-from state.broker.keys import home_key
-from state.broker.protocol import Expire, encode
+from producers.verify.shared_deliveries import opted, served
 from state.config import parse
+from state.control.protocol import Expire, encode
 from state.flooding import Delivered
+from state.keys import home_key
 from state.messages import Output, Span, dead_letter_headers, delivery_id, event_digest, joined_ids, write_members
-from state.simulation.world import Event, Outcome, World
+from tests.simulation.world import Event, Outcome, World
 
 TEXT = """
 [deployment]

@@ -43,8 +43,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from state.reductions.interface import Decision, Delta, Geometry, Ranges, Reduction
+from state.reductions.reduction import Decision, Delta, Reduction
 from state.space.boxes import Boxes
+from state.space.packing import Geometry
+from state.space.ranges import Ranges
 
 Guarantee = Literal["exact", "superset", "one-sided"]
 Point = tuple[int, ...]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from state.reductions.interface import Decision, Delta, Geometry
+from state.reductions.reduction import Decision, Delta
 from state.space.boxes import Boxes
+from state.space.packing import Geometry
 from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
 
 

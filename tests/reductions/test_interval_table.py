@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from state.errors import HilcastError
-from state.reductions.interface import Ranges
 from state.reductions.interval_table import (
     CompiledTable,
     IntervalTable,
@@ -20,15 +19,13 @@ from state.reductions.interval_table import (
     difference,
     inside,
     near,
-    pack_numbers,
-    pack_ranges,
     range_id,
     range_ids,
     range_of,
-    unpack_numbers,
-    unpack_ranges,
 )
 from state.reductions.live_ranges import LiveRanges
+from state.space.packing import pack_numbers, pack_ranges, unpack_numbers, unpack_ranges
+from state.space.ranges import Ranges
 
 LAST = 30
 TOP = 2**63 - 1
@@ -304,20 +301,20 @@ def test_packed_tables_come_back(ends) -> None:
 @pytest.mark.parametrize("blob", [b"", b"\x02\x00", pack_ranges(Ranges.of([(3, 900)]))[:-1], b"\x01" + b"\xff" * 12])
 def test_a_broken_table_is_refused(blob) -> None:
     """An unknown format, a cut or overlong number: a coded error, never a wrong table."""
-    with pytest.raises(HilcastError, match=r"^bad-value: "):
+    with pytest.raises(HilcastError, match=r"^state-format: "):
         unpack_ranges(blob)
 
 
 @pytest.mark.parametrize("count", [2**32 - 1, 2**62 - 1, 2**63 - 1])
 def test_a_damaged_count_is_refused(count) -> None:
     """A count of more ranges than there are bytes is a coded error, not a call for memory."""
-    with pytest.raises(HilcastError, match=r"^bad-value: packed numbers are cut short"):
+    with pytest.raises(HilcastError, match=r"^state-format: packed numbers: cut short"):
         unpack_ranges(b"\x01" + pack_numbers([count]))
 
 
 def test_bytes_after_a_table_are_refused() -> None:
     """What follows a table is damage too."""
-    with pytest.raises(HilcastError, match=r"^bad-value: a table of 4 bytes in 8"):
+    with pytest.raises(HilcastError, match=r"^state-format: a table of ranges: 4 bytes of 8"):
         unpack_ranges(pack_ranges(Ranges.of([(3, 9)])) + b"junk")
 
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import HilcastError
-from state.reductions.interface import Ranges, Reduction, add, remove
 from state.reductions.interval_table import CompiledTable, range_id, range_of
 from state.reductions.mics import Mics, check_parameters, widest_gap_within
+from state.reductions.reduction import Reduction, add, remove
 from state.space.hilbert import encode
-from state.space.ranges import box_ranges
+from state.space.ranges import Ranges, box_ranges
 from tests.reductions.contract import Contract, RangeSpace, assert_same_in_any_process, machine
 
 DOMAIN = (8, 39)
@@ -341,7 +341,7 @@ def test_broken_state_is_refused(cut) -> None:
     mics = Mics(DOMAIN)
     mics.update({"a": Ranges.of([(9, 12)]), "b": Ranges.of([(30, 31)])})
     blob = mics.encode()
-    with pytest.raises(HilcastError, match=r"^bad-value: "):
+    with pytest.raises(HilcastError, match=r"^state-format: "):
         Mics.decode(blob[:cut] if cut else b"\x09" + blob[1:], DOMAIN)
 
 

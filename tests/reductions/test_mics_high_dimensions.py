@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from state.errors import HilcastError
 from state.reductions import check_parameters
-from state.reductions.interface import Reduction
 from state.reductions.mics import Mics
 from state.reductions.mics_high_dimensions import (
     CompiledIndex,
@@ -25,6 +24,7 @@ from state.reductions.mics_high_dimensions import (
     rspc,
     subset_grids,
 )
+from state.reductions.reduction import Reduction
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid, choose_dimensions

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from state.errors import ConfigError, HilcastError
 from state.reductions import active_boxes, negative_space, negative_tree
-from state.reductions.interface import Geometry, Reduction, add, remove
 from state.reductions.negative_space import NegativeSpace, Settings
 from state.reductions.negative_tree import MERGE_MIN, NegativeTree
+from state.reductions.reduction import Reduction, add, remove
 from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.packing import Geometry
 from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import HilcastError
-from state.reductions.interface import Reduction, add, remove
 from state.reductions.rectangle_merging import RectangleMerging, added_space
+from state.reductions.reduction import Reduction, add, remove
 from state.space.boxes import Boxes
 from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.reductions.chain_loss import found, loss
+from benchmarks.peers.chain_loss import found, loss
+from benchmarks.peers.imprecise_cover import concerned
 from state.reductions.conflict_table import ConflictTable
-from state.reductions.imprecise import concerned
 from state.reductions.rspc import (
     _subset,
     decide,

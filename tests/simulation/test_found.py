@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from state.simulation.scenario import Begin, LoseMessage, Publish, Register, Rest, Step
+from tests.simulation.scenario import Begin, LoseMessage, Publish, Register, Rest, Step
 from tests.simulation.worlds import perform, plane, scenario
 
 NARROW, WIDE = "x BETWEEN 2 AND 5 AND y BETWEEN 2 AND 5", "x BETWEEN 2 AND 90 AND y BETWEEN 2 AND 90"

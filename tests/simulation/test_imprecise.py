@@ -8,7 +8,7 @@ import pytest
 from state.config import parse
 from state.filters.evaluate import matches
 from state.filters.grammar import parse as parse_filter
-from state.simulation.world import Event, World
+from tests.simulation.world import Event, World
 
 CONFIG = """
 [overlay]

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from benchmarks import soak
-from producers.workloads import mixed
-from state.broker.cube import Cube
-from state.simulation.drill import Failure
-from state.simulation.scenario import Size, draw
+from benchmarks.workloads import mixed
+from state.control.part import Part
+from tests.simulation.drill import Failure
+from tests.simulation.scenario import Size, draw
 from tests.simulation.worlds import perform
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(32)
 SAME = """
-from producers.workloads import mixed
-from state.simulation.scenario import Size, draw
+from benchmarks.workloads import mixed
+from tests.simulation.scenario import Size, draw
 from tests.simulation.worlds import perform
 scenario = draw(13, mixed, Size.of(13))
 print(scenario)
@@ -82,7 +82,7 @@ def test_a_seed_is_the_same_in_every_process():
 
 def test_a_fault_is_found_printed_and_replayed(monkeypatch, capsys):
     """With a core that forgets to remove, seeds fail; the message names the seed, which fails in the same way again."""
-    monkeypatch.setattr(Cube, "_remove", lambda self, origin, ids: None)
+    monkeypatch.setattr(Part, "_remove", lambda self, origin, ids: None)
     monkeypatch.setattr(soak, "SHORTEN_S", 3.0)
     failed = []
     for seed in (4, 4):

@@ -7,10 +7,10 @@ from collections import defaultdict
 import msgspec
 import pytest
 
-from producers.workloads.mixed import events, filters
+from benchmarks.workloads.mixed import events, filters
 from state.config import parse
-from state.simulation.world import Event, World
 from tests import oracle
+from tests.simulation.world import Event, World
 
 CONFIG = """
 [overlay]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from producers.workloads import mixed
+from benchmarks.workloads import mixed
 from state.config import Config
-from state.simulation.drill import Report, run
-from state.simulation.scenario import Action, Scenario
 from tests import oracle
+from tests.simulation.drill import Report, run
+from tests.simulation.scenario import Action, Scenario
 
 
 def plain_types(config: Config) -> dict[str, dict[str, dict[str, Any]]]:

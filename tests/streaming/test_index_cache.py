@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from state.broker.index import CompiledPart
-from state.broker.keys import Key, index_keys
-from state.broker.protocol import LocalEntry, pack
+from state.compiled_part import CompiledPart, LocalEntry
 from state.config import parse
+from state.keys import Key, index_keys
 from state.redis_index import Version
 from state.space.boxes import Boxes
+from state.space.packing import pack
 from streaming.boot import Boot
 from streaming.index_cache import IndexCache
 

@@ -1,0 +1,92 @@
+"""What a key needs to know besides its own state: configuration, grids, and the epoch of this step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from state.advertisements.normal import Normaliser
+from state.advertisements.observations import Observations
+from state.config import Config, Topics
+from state.control.samples import Sample, observed
+from state.messages import Output
+from state.reductions import forwards_ranges
+from state.space.grid import Grid
+
+
+@dataclass
+class Context:
+    """One control batch: every key handled in it has the same generation and epoch."""
+
+    config: Config
+    generation: int
+    batch: int
+    hosts: tuple[str, ...] = ()
+    samples: Mapping[str, Sample] = field(default_factory=dict)
+    """Publications by type, as they were when the generation began; the same for every batch of it."""
+    _observed: dict[str, tuple[Observations, Normaliser]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.hosts = self.hosts or self.config.deployment.hosts
+
+    @cached_property
+    def topics(self) -> Topics:
+        return Topics(self.config.deployment.prefix)
+
+    @cached_property
+    def grids(self) -> dict[str, Grid]:
+        return {name: Grid.of(event_type) for name, event_type in self.config.types.items()}
+
+    def dialect(self, type_name: str) -> str:
+        """What both ends of a stream must have in common to understand each other, as every message names it.
+
+        That is the grid, whether neighbours are told boxes or ranges, and over how many wide keys ids are spread.
+        """
+        told = "ranges" if forwards_ranges(self.config.types[type_name]) else "boxes"
+        return f"{self.grids[type_name].hash}/{told}/{self.config.settings.wide_shards}"
+
+    @property
+    def epoch(self) -> str:
+        return f"{self.generation}.{self.batch}"
+
+    def observed(self, type_name: str) -> tuple[Observations, Normaliser]:
+        """The sample of a type ready to be counted on, and what turns predicates into what is counted."""
+        if type_name not in self._observed:
+            event_type = self.config.types[type_name]
+            self._observed[type_name] = (
+                observed(event_type, self.samples.get(type_name, ())),
+                Normaliser(event_type),
+            )
+        return self._observed[type_name]
+
+    def at(self, generation: int, batch: int) -> Context:
+        """The same configuration at another epoch of the same life; grids are shared, not built again."""
+        return self._shared(Context(self.config, generation, batch, self.hosts, self.samples, self._observed))
+
+    def of_everyone(self) -> Context:
+        """The same epoch, with every broker of the overlay hosted."""
+        brokers = self.config.overlay.brokers
+        return self._shared(Context(self.config, self.generation, self.batch, brokers, self.samples, self._observed))
+
+    def _shared(self, other: Context) -> Context:
+        other.__dict__["grids"] = self.grids
+        return other
+
+
+@dataclass
+class Result:
+    """What handling a batch of records did to one key."""
+
+    state: bytes | None
+    outputs: list[Output] = field(default_factory=list)
+    index: bytes | None = None
+    """The compiled index to publish, when it changed or was asked for."""
+    topics: set[str] = field(default_factory=set)
+    """Delivery topics that must exist before the outputs are written."""
+    figures: dict[str, int] = field(default_factory=dict)
+    """What people want to count: control messages sent, saved, refused ..."""
+    forwarding: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By neighbour towards which something changed: what became of each entry, in words (`forwarding.py`)."""
+    reduced: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By the same neighbours: the same in numbers."""

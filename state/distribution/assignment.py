@@ -1,0 +1,56 @@
+"""Who of a broker's clients reads which shared topic: what grouping decides and routing goes by ([STREE03] §4)."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from state import formats
+from state.arrays import Bools
+
+FORMAT = 1
+BROADCAST = -1
+"""The number that stands for the broadcast topic among those of groups."""
+
+
+class TypeGroups(msgspec.Struct, kw_only=True):
+    """The groups of one type at a broker, packed."""
+
+    first: int
+    """The number of its first group topic."""
+    n: int
+    dims: list[int]
+    cuts: list[bytes]
+    cells: bytes
+    labels: bytes
+    members: bytes
+    """One byte per group and client."""
+
+
+class Assignment(msgspec.Struct, kw_only=True):
+    """Who of a broker's clients reads which shared topic."""
+
+    clients: list[str]
+    threshold: float
+    broadcast: float | None
+    types: dict[str, TypeGroups]
+
+    def encode(self) -> bytes:
+        return formats.write(FORMAT, self)
+
+    @classmethod
+    def decode(cls, blob: bytes) -> Assignment:
+        return formats.read("an assignment", FORMAT, blob, cls)
+
+    def members(self, type_name: str) -> Bools:
+        """Bool (groups, clients): who reads the topic of each group of a type."""
+        groups = self.types[type_name]
+        return np.frombuffer(groups.members, bool).reshape(groups.n, len(self.clients))
+
+    def readers(self) -> dict[int, list[str]]:
+        """By number of a group topic, and BROADCAST if there is one: the clients that read it."""
+        readers = {} if self.broadcast is None else {BROADCAST: list(self.clients)}
+        for name, groups in self.types.items():
+            for i, row in enumerate(self.members(name)):
+                readers[groups.first + i] = [self.clients[c] for c in np.flatnonzero(row)]
+        return {number: clients for number, clients in readers.items() if clients}

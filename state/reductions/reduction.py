@@ -1,0 +1,92 @@
+"""What every reduction owes a broker: decide which entries a neighbour must hold, without a gap.
+
+A cube keeps one reduction per neighbour. What goes in are *entries*: everything that the broker's other interfaces
+asked for, each under an id. What comes out is the `Delta` that brings the neighbour up to date: entries to
+add and ids to remove. The neighbour applies a delta as one step, additions before removals.
+
+    other interfaces ──update(added, removed)──> Reduction ──Delta──> neighbour
+                                                     └── forwarded(): what the neighbour now holds
+
+Two families share the interface. *Box* reductions (none, covering, negative-space, probabilistic, hybrid) take and
+forward `Boxes`, an entry going whole under its own id. *Range* reductions (mics) take and forward `Ranges`, and a
+forwarded entry is one Hilbert range whose id is made from its ends: anonymous, as in [MICS09].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from state.space.packing import Geometry
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What a neighbour must do, as one step: add these entries, then remove those ids.
+
+    An id that is both held and added is replaced. An id stands in `added` or in `removed`, never in both.
+    """
+
+    added: dict[str, Geometry] = field(default_factory=dict)
+    removed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a reduction would do with an entry now: `covered`, and why, for people (`explain`, `inspect`)."""
+
+    covered: bool
+    by: tuple[str, ...] = ()
+    """Ids that cover it, where the method knows them."""
+    reason: str = ""
+    witness: tuple[int, ...] | None = None
+    """A point that nothing covers, where the method has one."""
+
+
+@runtime_checkable
+class Reduction(Protocol):
+    """Entries towards one neighbour in one cube.
+
+    Guarantee, after every update: the union of `forwarded()` contains the union of the live entries (the opt-in
+    `probabilistic` aside, within its bound), and is inside it for exact reductions.
+    Deterministic: the same updates in the same order give the same deltas and the same `encode()` bytes, in any
+    process (so no `hash()`, no set order, no clock, no unseeded draw).
+    """
+
+    def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
+        """Apply one change as one step; an id in `added` that is live is replaced, unknown `removed` are ignored."""
+        ...
+
+    def decide(self, entry: Geometry) -> Decision:
+        """Say what adding `entry` would mean now; changes nothing."""
+        ...
+
+    def forwarded(self) -> dict[str, Geometry]:
+        """Everything the neighbour holds after the deltas so far."""
+        ...
+
+    def stats(self) -> dict[str, int | float]:
+        """Figures for people: at least `entries`, `forwarded`, `withheld`, `bytes`."""
+        ...
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        ...
+
+    def encode(self) -> bytes:
+        """Pack the whole state; the first byte is the format number."""
+        ...
+
+
+def add(reduction: Reduction, id: str, entry: Geometry) -> Delta:
+    """Add one entry."""
+    return reduction.update({id: entry})
+
+
+def remove(reduction: Reduction, id: str) -> Delta:
+    """Remove one entry."""
+    return reduction.update({}, (id,))

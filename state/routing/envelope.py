@@ -1,0 +1,288 @@
+"""Reading publications: CloudEvents headers in Arrow columns, with no Python loop over ordinary events.
+
+    headers: list<struct<key, value>>     one row per event, flattened to two child columns
+    ce_broker, ce_type                    dictionary-encoded: a code per row, the few distinct texts beside
+
+Binary mode is the ordinary case and is read column by column. Structured mode (`content-type:
+application/cloudevents+json`) is read event by event; topics of `[[sources]]` gain the headers that they lack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.arrays import Bools, Bytes, Ints, Offsets
+from state.columns import column
+from state.config import Config
+from state.kernels import njit
+
+REQUIRED = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_broker")
+CONTENT_TYPE = "content-type"
+STRUCTURED = b"application/cloudevents"
+DROPPED = "hilcast_"
+"""Incoming headers of this beginning are ours to write, and not passed on."""
+HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+
+class Column:
+    """A column of texts with few distinct values: a code per row, -1 where there is none."""
+
+    def __init__(self, codes: Ints, texts: list[str]) -> None:
+        self.codes = codes
+        self.texts = texts
+
+    @classmethod
+    def of(cls, values: pa.Array) -> Column:
+        encoded = values.dictionary_encode()
+        codes = np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+        return cls(codes.copy(), [(text or b"").decode("utf-8", "replace") for text in encoded.dictionary.to_pylist()])
+
+    @classmethod
+    def empty(cls, n: int) -> Column:
+        return cls(np.full(n, -1, np.int64), [])
+
+    def put(self, rows: Ints | int, text: str) -> None:
+        if text not in self.texts:
+            self.texts.append(text)
+        self.codes[rows] = self.texts.index(text)
+
+    def __getitem__(self, row: int) -> str | None:
+        code = self.codes[row]
+        return None if code < 0 else self.texts[code]
+
+
+@dataclass
+class Envelopes:
+    """One Arrow batch of input records, with what routing needs of each."""
+
+    table: pa.RecordBatch
+    values: pa.Array
+    """The JSON object of attributes: the value itself, or `data` of a structured event."""
+    broker: Column
+    type: Column
+    origin: Column
+    """The neighbour it came from, for records of link topics."""
+    source: pa.Array
+    id: pa.Array
+    names: pa.Array
+    contents: pa.Array
+    kept: Ints
+    """Positions in the flattened headers of what is passed on (incoming hilcast_* are dropped)."""
+    kept_counts: Ints
+    missing: dict[str, Bools]
+    bad: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Code and reason by row, for what cannot be used."""
+    identities: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    """Source and id by row, where they are not in the headers."""
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def identity(self, rows: Ints) -> tuple[pa.Array, pa.Array]:
+        """Source and id of these rows."""
+        gather = pa.array(rows)
+        sources, ids = self.source.take(gather), self.id.take(gather)
+        if not self.identities:
+            return sources, ids
+        given = zip(rows.tolist(), sources.to_pylist(), ids.to_pylist(), strict=True)
+        pairs = [self.identities.get(row, (source, id)) for row, source, id in given]
+        return pa.array([source for source, _ in pairs], pa.binary()), pa.array([id for _, id in pairs], pa.binary())
+
+    def gain(self, gained: dict[int, list[tuple[str, bytes]]]) -> None:
+        """Add headers to some rows, after those that they have."""
+        rows = np.repeat(np.array(list(gained), np.int64), [len(headers) for headers in gained.values()])
+        flat = [header for headers in gained.values() for header in headers]
+        if not flat:
+            return
+        owners = np.concatenate([np.repeat(np.arange(len(self)), self.kept_counts), rows])
+        kept = np.concatenate([self.kept, len(self.names) + np.arange(len(flat))])
+        self.kept = kept[np.argsort(owners, kind="stable")]
+        self.kept_counts = self.kept_counts + np.bincount(rows, minlength=len(self))
+        self.names = pa.concat_arrays([self.names, pa.array([name for name, _ in flat], pa.string())])
+        self.contents = pa.concat_arrays([self.contents, pa.array([value for _, value in flat], pa.binary())])
+
+
+def read(table: pa.RecordBatch, config: Config) -> Envelopes:
+    """Read one Arrow batch; whatever is wrong with a row is noted in `bad`, never raised."""
+    n = table.num_rows
+    lengths, names, contents = _flatten(table.column("headers"))
+    ends = np.cumsum(lengths)
+    last, kinds, dropped = _find(names, ends)
+    sizes = np.append(np.diff(column(contents)[1]), 0)
+    kept = np.flatnonzero(~dropped)
+    kept_counts = lengths.copy()
+    if len(kept) < len(names):
+        kept_counts = np.diff(np.searchsorted(kept, np.append(0, ends)))
+    found = {name: _taken(contents, last[:, i]) for i, name in enumerate(REQUIRED) if name != "ce_specversion"}
+    envelopes = Envelopes(
+        table,
+        table.column("value"),
+        Column.of(found["ce_broker"]),
+        Column.of(found["ce_type"]),
+        Column.empty(n),
+        found["ce_source"],
+        found["ce_id"],
+        names,
+        contents,
+        kept,
+        kept_counts,
+        {name: sizes[last[:, i]] == 0 for i, name in enumerate(REQUIRED)},
+    )
+    topics = Column.of(table.column("topic").cast(pa.binary()))
+    _adapt_sources(envelopes, config, topics)
+    _read_structured(envelopes, kinds)
+    _read_origins(envelopes, config, topics)
+    for name in REQUIRED:
+        for row in np.flatnonzero(envelopes.missing[name]).tolist():
+            envelopes.bad.setdefault(row, ("bad-event", f"the CloudEvents attribute {name} is missing"))
+    return envelopes
+
+
+def _flatten(headers: pa.Array) -> tuple[Ints, pa.Array, pa.Array]:
+    lengths = np.asarray(pc.list_value_length(headers).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+    flat = headers.flatten()  # null lists have no items
+    return lengths, pc.fill_null(flat.field("key"), ""), flat.field("value")
+
+
+def _find(names: pa.Array, ends: Ints) -> tuple[Ints, Ints, Bools]:
+    """Where the required headers and the content type of each row are, -1 for none, and which headers are dropped.
+
+    Of equal names the last counts. Rows are runs of headers that end at `ends`.
+    """
+    wanted = [name.encode() for name in (*REQUIRED, CONTENT_TYPE)]
+    last = np.full((len(ends), len(wanted)), -1, np.int64)
+    dropped = np.zeros(len(names), bool)
+    block, block_at = column(pa.array([*wanted, DROPPED.encode()], pa.binary()))
+    _find_names(*column(names), ends, block, block_at, last, dropped)
+    return last[:, :-1], last[:, -1], dropped
+
+
+@njit
+def _find_names(
+    names: Bytes, name_at: Offsets, ends: Ints, block: Bytes, block_at: Offsets, last: Ints, dropped: Bools
+) -> None:
+    """`block`: the names that are asked for, the last of them in capital or small letters, then what is dropped."""
+    wanted, header = last.shape[1], 0
+    for row in range(len(ends)):
+        while header < ends[row]:
+            size = name_at[header + 1] - name_at[header]
+            for k in range(wanted):
+                if size == block_at[k + 1] - block_at[k] and _equal(
+                    names, name_at[header], block, int(block_at[k]), size, k == wanted - 1
+                ):
+                    last[row, k] = header
+            prefix = block_at[wanted + 1] - block_at[wanted]
+            dropped[header] = size >= prefix and _equal(
+                names, name_at[header], block, int(block_at[wanted]), prefix, False
+            )
+            header += 1
+
+
+@njit
+def _equal(names: Bytes, at: int, block: Bytes, of: int, size: int, any_case: bool) -> bool:
+    """Whether `size` bytes are equal; with `any_case` capital letters stand for small ones."""
+    for i in range(size):
+        letter = names[at + i]
+        if any_case and 65 <= letter <= 90:
+            letter += 32
+        if letter != block[of + i]:
+            return False
+    return True
+
+
+def _taken(contents: pa.Array, positions: Ints) -> pa.Array:
+    """Values at these positions; null where there is none."""
+    return contents.take(pa.array(positions, mask=positions < 0))
+
+
+def _adapt_sources(envelopes: Envelopes, config: Config, topics: Column) -> None:
+    """Fill in what plain JSON of an existing producer lacks."""
+    for source in config.sources:
+        if source.topic not in topics.texts:
+            continue
+        rows = np.flatnonzero(topics.codes == topics.texts.index(source.topic))
+        missing = {name: envelopes.missing[name].copy() for name in REQUIRED}
+        envelopes.broker.put(rows[missing["ce_broker"][rows]], source.broker)
+        envelopes.type.put(rows[missing["ce_type"][rows]], source.type)
+        gather = pa.array(rows)
+        partitions = envelopes.table.column("partition").take(gather).to_pylist()
+        offsets = envelopes.table.column("offset").take(gather).to_pylist()
+        identities = (given.to_pylist() for given in envelopes.identity(rows))
+        gained = {}
+        for row, partition, offset, source_given, id_given in zip(
+            rows.tolist(), partitions, offsets, *identities, strict=True
+        ):
+            defaults = {
+                "ce_specversion": b"1.0",
+                "ce_id": f"{partition}/{offset}".encode(),
+                "ce_source": f"kafka:{source.topic}".encode(),
+                "ce_type": source.type.encode(),
+                "ce_broker": source.broker.encode(),
+            }
+            gained[row] = [(name, value) for name, value in defaults.items() if missing[name][row]]
+            envelopes.identities[row] = (source_given or defaults["ce_source"], id_given or defaults["ce_id"])
+        envelopes.gain(gained)
+        for name in REQUIRED:
+            envelopes.missing[name][rows] = False
+
+
+def _read_structured(envelopes: Envelopes, content_types: Ints) -> None:
+    """Read events whose attributes are in the value; the value itself is forwarded as it is."""
+    rows = np.flatnonzero(content_types >= 0)
+    if not len(rows):
+        return
+    kinds = envelopes.contents.take(pa.array(content_types[rows])).to_pylist()
+    structured = [
+        row for row, kind in zip(rows.tolist(), kinds, strict=True) if (kind or b"").lower().startswith(STRUCTURED)
+    ]
+    if not structured:
+        return
+    values = envelopes.values.to_pylist()
+    for row in structured:
+        values[row] = _read_one(envelopes, row, values[row])
+    envelopes.values = pa.array(values, pa.binary())
+
+
+def _read_one(envelopes: Envelopes, row: int, value: bytes | None) -> bytes:
+    try:
+        event = msgspec.json.decode(value or b"")
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        event, reason = None, f"a structured event that is not JSON: {error}"
+    else:
+        reason = "a structured event must be a JSON object"
+    if not isinstance(event, dict):
+        envelopes.bad[row] = ("bad-event", reason)
+        for name in REQUIRED:
+            envelopes.missing[name][row] = False
+        return b"{}"
+    found = {}
+    for name in REQUIRED:
+        given = event.get(name.removeprefix("ce_"))
+        envelopes.missing[name][row] = not (isinstance(given, str) and given)
+        found[name] = given if isinstance(given, str) else ""
+    envelopes.broker.put(row, found["ce_broker"])
+    envelopes.type.put(row, found["ce_type"])
+    envelopes.identities[row] = (found["ce_source"].encode(), found["ce_id"].encode())
+    data = event.get("data")
+    if not isinstance(data, dict):
+        envelopes.bad[row] = ("bad-event", "`data` of a structured event must be a JSON object")
+        return b"{}"
+    return msgspec.json.encode(data)
+
+
+def _read_origins(envelopes: Envelopes, config: Config, topics: Column) -> None:
+    """Records of link topics stand at the far end of the link, whatever broker they entered at."""
+    hosts = config.deployment.hosts
+    for broker in hosts:
+        for neighbour in config.overlay.neighbours(broker):
+            topic = config.topics.link(neighbour, broker)
+            if neighbour not in hosts and topic in topics.texts:
+                rows = np.flatnonzero(topics.codes == topics.texts.index(topic))
+                envelopes.origin.put(rows, neighbour)
+                envelopes.broker.put(rows, broker)
+                envelopes.missing["ce_broker"][rows] = False

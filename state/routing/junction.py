@@ -1,0 +1,375 @@
+"""One broker and type, ready to route: all its compiled parts joined, and kept joined while parts change.
+
+    parts (index.py)  ──update──>  owners     number ─> id, client, destination, filter
+                                   matcher    boxes of local clients, by number of their owner
+                                   links      per neighbour: boxes under numbers of their own, or one table of ranges
+
+A part that changed is compared with what it was; only the entries that differ are taken out and put in. So a change
+costs what it concerns, not what there is: numbers of what stays are kept, those of what went are used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from state.advertisements.conformance import Promises
+from state.arrays import Bools, Ints
+from state.compiled_part import IMPRECISE_RANGES_MAX, CompiledPart, join_boxes, join_ranges, overlap_ranges
+from state.filters.evaluate import Compiled
+from state.filters.evaluate import compile as compile_filter
+from state.filters.grammar import parse
+from state.filters.tree import Filter
+from state.keys import Key
+from state.matchers.bitmap import BitmapMatcher
+from state.reductions.interval_table import CompiledTable
+from state.space.boxes import Boxes
+from state.space.decode import RankBatch
+from state.space.event_type import EventType
+from state.space.grid import Grid
+from state.space.packing import BOXES, Packed, unpack
+from state.space.ranges import Ranges
+
+_NONE: Ints = np.empty(0, np.int64)
+
+
+class NumberedBoxes:
+    """A matcher whose boxes come and go under numbers that are used again."""
+
+    def __init__(self, d: int) -> None:
+        self.matcher = BitmapMatcher(Boxes.empty(d), _NONE)
+        self.numbers = 0
+        """Numbers ever given out: all are below."""
+        self._free: list[int] = []
+        self._dead = 0
+
+    def take(self, n: int) -> Ints:
+        """Give out n numbers."""
+        again = [self._free.pop() for _ in range(min(n, len(self._free)))]
+        fresh = np.arange(self.numbers, self.numbers + n - len(again))
+        self.numbers += len(fresh)
+        return np.concatenate([np.array(again, np.int64), fresh])
+
+    def change(self, gone: Ints, boxes: Boxes, numbers: Ints) -> None:
+        """Take out all boxes of the numbers `gone`, then put in boxes under their numbers. Cost: that of the change."""
+        before = len(self.matcher)
+        if len(gone):
+            self.matcher.remove(gone)
+            self._dead += before - len(self.matcher)
+        if len(boxes):
+            self.matcher.insert(boxes, numbers)
+        if self._dead > len(self.matcher):
+            self.matcher.resort()
+            self._dead = 0
+
+    def free(self, gone: Ints) -> None:
+        """Take numbers back, after `change`."""
+        self._free += gone.tolist()
+
+
+@dataclass
+class _Placed:
+    """A part and the numbers of what it holds."""
+
+    part: CompiledPart
+    owners: Ints
+    links: dict[str, Ints]
+    """By neighbour: the number of each box of the link."""
+
+
+@dataclass
+class Junction:
+    """One broker and type, ready to route: who here is interested, and which links want it.
+
+    Invariant: answers as a junction that was joined anew from the same parts.
+    """
+
+    event_type: EventType
+    grid: Grid
+    ids: list[str] = field(default_factory=list)
+    """By owner; owners that are free have an empty id and no box."""
+    clients: list[str] = field(default_factory=list)
+    destinations: list[str] = field(default_factory=list)
+    residuals: dict[int, Callable[[Mapping[str, object]], bool]] = field(default_factory=dict)
+    doubtful: Ints = field(default_factory=lambda: _NONE)
+    """Owners whose boxes are a superset even for points."""
+    grouped: Bools = field(default_factory=lambda: np.empty(0, bool))
+    """By owner: whether its client may be served through group and broadcast topics."""
+    link_boxes: dict[str, NumberedBoxes] = field(default_factory=dict)
+    link_ranges: dict[str, CompiledTable] = field(default_factory=dict)
+    promises: Promises = field(init=False)
+    """The advertisements that entered here."""
+    version: int = 0
+    """Of the owners: what was computed by owner holds as long as it stays."""
+    _local: NumberedBoxes = field(init=False)
+    _placed: dict[Key, _Placed] = field(default_factory=dict)
+    _texts: dict[int, str] = field(default_factory=dict)
+    """By owner: the text of its residual filter."""
+    _filters: dict[str, tuple[Filter, Compiled]] = field(default_factory=dict)
+    """By text: every filter that is checked here, read and compiled once."""
+
+    def __post_init__(self) -> None:
+        self.promises = Promises(self.event_type)
+        self._local = NumberedBoxes(self.event_type.d)
+
+    @classmethod
+    def join(cls, event_type: EventType, grid: Grid, parts: Iterable[CompiledPart]) -> Junction:
+        """Join the parts of one broker and type. Cost: O(boxes log boxes), and a parse for each filter."""
+        self = cls(event_type, grid)
+        self.update({Key("", event_type.name, str(i)): part for i, part in enumerate(parts)})
+        return self
+
+    # ── change ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def update(self, parts: Mapping[Key, CompiledPart]) -> None:
+        """Take these parts in the place of those of the same key.
+
+        Cost: one comparison of each entry of these parts with what it was; O(changed log changed) for what differs.
+        """
+        before = {key: self._placed.get(key) for key in parts}
+        changed = {key: part for key, part in parts.items() if (was := before[key]) is None or was.part is not part}
+        if not changed:
+            return
+        for key, part in changed.items():
+            self._placed[key] = _Placed(part, _NONE, {})
+        self._update_local(changed, before)
+        self._update_links(changed, before)
+        advertised = any(
+            (was := before[key]) is None or was.part.advertisements != changed[key].advertisements for key in changed
+        )
+        if advertised:
+            self._advertise()
+        used = {text for placed in self._placed.values() for _, text in placed.part.advertisements}
+        used.update(self._texts.values())
+        self._filters = {text: read for text, read in self._filters.items() if text in used}
+
+    def _update_local(self, changed: Mapping[Key, CompiledPart], before: Mapping[Key, _Placed | None]) -> None:
+        gone, boxes, numbers = [], [], []
+        new: list[tuple[CompiledPart, Ints, Ints]] = []
+        for key, part in changed.items():
+            was = before[key]
+            same = np.full(len(part.ids), -1) if was is None else _same_owners(was, part)
+            fresh = np.flatnonzero(same < 0)
+            if was is not None:
+                gone.append(np.setdiff1d(was.owners, same))
+            same[fresh] = self._local.take(len(fresh))
+            self._placed[key].owners = same
+            new.append((part, fresh, same))
+            rows, owners = unpack(part.boxes), np.frombuffer(part.owners, "<i4")
+            assert isinstance(rows, Boxes)
+            mine = np.ones(len(owners), bool) if was is None else np.isin(owners, fresh)
+            boxes.append(rows.take(mine))
+            numbers.append(same[owners[mine]])
+        away = np.concatenate([_NONE, *gone])
+        if not len(away) and not any(len(fresh) for _, fresh, _ in new):
+            return
+        self._local.change(away, join_boxes(boxes, self.event_type.d), np.concatenate(numbers))
+        self._register(away, new)
+        self._local.free(away)
+
+    def _register(self, away: Ints, new: list[tuple[CompiledPart, Ints, Ints]]) -> None:
+        """Write down who the owners are now."""
+        room = self._local.numbers - len(self.ids)
+        for column in (self.ids, self.clients, self.destinations):
+            column += [""] * room
+        doubtful = np.zeros(self._local.numbers, bool)
+        doubtful[self.doubtful] = True
+        self.grouped = np.append(self.grouped, np.zeros(room, bool))
+        doubtful[away] = self.grouped[away] = False
+        for owner in away.tolist():
+            self.ids[owner] = self.clients[owner] = self.destinations[owner] = ""
+            self.residuals.pop(owner, None)
+            self._texts.pop(owner, None)
+        for part, fresh, numbers in new:
+            for i, owner in zip(fresh.tolist(), numbers[fresh].tolist(), strict=True):
+                self.ids[owner], self.clients[owner] = part.ids[i], part.clients[i]
+                self.destinations[owner] = part.destinations[i]
+                if i in part.residuals:
+                    self._texts[owner] = part.residuals[i]
+                    self.residuals[owner] = self._read(part.residuals[i])[1]
+            doubtful[numbers[np.intersect1d(part.doubtful, fresh).astype(np.int64)]] = True
+            self.grouped[numbers[np.intersect1d(part.grouped, fresh).astype(np.int64)]] = True
+        self.doubtful = np.flatnonzero(doubtful)
+        self.version += 1
+        for cached in ("id_column", "_targets"):
+            self.__dict__.pop(cached, None)
+
+    def _update_links(self, changed: Mapping[Key, CompiledPart], before: Mapping[Key, _Placed | None]) -> None:
+        parts = [*changed.values(), *(was.part for was in before.values() if was is not None)]
+        for neighbour in sorted({n for part in parts for n in part.links}):
+            kinds = {part.links[neighbour].kind for part in parts if neighbour in part.links}
+            assert len(kinds) == 1, "a link is kept as boxes or as ranges"
+            if BOXES in kinds:
+                self._update_boxes(neighbour, changed, before)
+            else:
+                self._join_ranges(neighbour)
+
+    def _update_boxes(
+        self, neighbour: str, changed: Mapping[Key, CompiledPart], before: Mapping[Key, _Placed | None]
+    ) -> None:
+        link = self.link_boxes.setdefault(neighbour, NumberedBoxes(self.event_type.d))
+        gone, boxes, numbers = [], [], []
+        for key, part in changed.items():
+            packed, was = part.links.get(neighbour), before[key]
+            old, of_old = (
+                (None, _NONE) if was is None else (was.part.links.get(neighbour), was.links.get(neighbour, _NONE))
+            )
+            same = _same_boxes(old, of_old, packed)
+            gone.append(np.setdiff1d(of_old, same))
+            fresh = np.flatnonzero(same < 0)
+            same[fresh] = link.take(len(fresh))
+            if packed is not None:
+                self._placed[key].links[neighbour] = same
+                rows = unpack(packed)
+                assert isinstance(rows, Boxes)
+                boxes.append(rows.take(fresh))
+                numbers.append(same[fresh])
+        away = np.concatenate([_NONE, *gone])
+        link.change(away, join_boxes(boxes, self.event_type.d), np.concatenate([_NONE, *numbers]))
+        link.free(away)
+
+    def _join_ranges(self, neighbour: str) -> None:
+        packed = [placed.part.links.get(neighbour) for placed in self._placed.values()]
+        ranges = [unpack(one) for one in packed if one is not None]
+        self.link_ranges[neighbour] = CompiledTable(join_ranges([r for r in ranges if isinstance(r, Ranges)]))
+
+    def _advertise(self) -> None:
+        self.promises = Promises(self.event_type)
+        every = {advertisement for placed in self._placed.values() for advertisement in placed.part.advertisements}
+        for i, (publisher, text) in enumerate(sorted(every)):
+            self.promises.add(str(i), publisher, *self._read(text))
+
+    def _read(self, text: str) -> tuple[Filter, Compiled]:
+        if text not in self._filters:
+            # printing may have lengthened an admitted filter beyond the limits of admission
+            filter = parse(text, self.event_type, limits=False)
+            self._filters[text] = filter, compile_filter(filter, self.event_type)
+        return self._filters[text]
+
+    # ── ask ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def conforming(self, batch: RankBatch, rows: Ints, publishers: Sequence[str]) -> Bools:
+        """Tell for some rows of a batch, each of a publisher, whether an advertisement that entered here holds."""
+
+        def text(attribute: str, some: Ints) -> list[object]:
+            return [batch.event(row).get(attribute) for row in rows[some].tolist()]
+
+        held = self.promises.conforms_batch(publishers, batch.ranks[rows], text)
+        if batch.highs is not None:
+            for i in np.flatnonzero((batch.highs[rows] != batch.ranks[rows]).any(axis=1)).tolist():
+                held[i] = self.promises.conforms(publishers[i], batch.event(int(rows[i])))
+        return held
+
+    @cached_property
+    def id_column(self) -> pa.Array:
+        """Ids of the owners, for gathering."""
+        return pa.array([id.encode() for id in self.ids], pa.binary())
+
+    @cached_property
+    def _targets(self) -> tuple[list[tuple[str, str]], Ints]:
+        """The distinct pairs of client and destination, and which of them each owner has."""
+        own: dict[tuple[str, str], int] = {}
+        pairs = zip(self.clients, self.destinations, strict=True)
+        codes = [own.setdefault(pair, len(own)) for pair in pairs]
+        return list(own), np.array(codes, np.int64)
+
+    def target_codes(self, table: dict[tuple[str, str], int]) -> Ints:
+        """The number of each owner's (client, destination) in `table`, which grows as needed."""
+        pairs, codes = self._targets
+        return np.array([table.setdefault(pair, len(table)) for pair in pairs], np.int64)[codes]
+
+    def interested(self, ranks: Ints) -> tuple[Ints, Ints]:
+        """Pairs (event row, owner) whose boxes hold; `doubtful` owners are still to be checked exactly."""
+        return self._local.matcher.match(ranks, near=True)
+
+    def touched(self, lows: Ints, highs: Ints) -> tuple[Ints, Ints]:
+        """Pairs (imprecise event, owner) whose boxes meet; every one is still to be checked exactly."""
+        return self._local.matcher.match_boxes(lows, highs, "possible")
+
+    def wanted(self, neighbour: str, ranks: Ints, index: Ints) -> Bools:
+        """For each event whether the link to `neighbour` wants it; may be a superset, never less.
+
+        `index`: the events' Hilbert indices.
+        """
+        if neighbour in self.link_boxes:
+            return self.link_boxes[neighbour].matcher.match_any(ranks, near=True)
+        if neighbour in self.link_ranges:
+            return self.link_ranges[neighbour].lookup(index)
+        return np.zeros(len(ranks), bool)
+
+    def wanted_boxes(self, neighbour: str, lows: Ints, highs: Ints) -> Bools:
+        """The same for imprecise events: whether anything the link asked for meets the event's box."""
+        wanted = np.zeros(len(lows), bool)
+        if neighbour in self.link_boxes:
+            wanted[self.link_boxes[neighbour].matcher.match_boxes(lows, highs, "possible").rows] = True
+        elif neighbour in self.link_ranges:
+            table = self.link_ranges[neighbour].ranges
+            for i, (low, high) in enumerate(zip(lows, highs, strict=True)):
+                box = Boxes(low.reshape(1, -1), high.reshape(1, -1))
+                wanted[i] = overlap_ranges(self.grid.ranges(box, IMPRECISE_RANGES_MAX), table)
+        return wanted
+
+    def check(self) -> None:
+        """Assert that the owners are those of the parts, each once, and that the matchers are sound."""
+        owners = np.concatenate([_NONE, *(placed.owners for placed in self._placed.values())])
+        assert len(np.unique(owners)) == len(owners)
+        assert len(self.ids) == len(self.clients) == len(self.destinations) == len(self.grouped) == self._local.numbers
+        assert {i for i, id in enumerate(self.ids) if id} <= set(owners.tolist())
+        for boxes in (self._local, *self.link_boxes.values()):
+            boxes.matcher.check()
+        for neighbour, link in self.link_boxes.items():
+            numbers = np.concatenate([_NONE, *(p.links.get(neighbour, _NONE) for p in self._placed.values())])
+            assert len(np.unique(numbers)) == len(numbers) == len(link.matcher)
+
+
+def _same_owners(was: _Placed, part: CompiledPart) -> Ints:
+    """For each owner of a part its number, if it was there with equal boxes and equal words; else -1."""
+    number = {id: (i, int(owner)) for i, (id, owner) in enumerate(zip(was.part.ids, was.owners, strict=True))}
+    old, new = _Owners(was.part), _Owners(part)
+    same = np.full(len(part.ids), -1, np.int64)
+    for i, id in enumerate(part.ids):
+        found = number.get(id)
+        if found is not None and old.entry(found[0]) == new.entry(i):
+            same[i] = found[1]
+    return same
+
+
+class _Owners:
+    """The owners of a part, to be compared one by one."""
+
+    def __init__(self, part: CompiledPart) -> None:
+        self.part = part
+        self.doubtful, self.grouped = set(part.doubtful), set(part.grouped)
+        owners = np.frombuffer(part.owners, "<i4")
+        self.ends = (np.searchsorted(owners, np.arange(len(part.ids) + 1)) * part.d * 8).tolist()
+
+    def entry(self, i: int) -> tuple[object, ...]:
+        part, a, b = self.part, self.ends[i], self.ends[i + 1]
+        return (
+            part.clients[i], part.destinations[i], part.residuals.get(i), i in self.doubtful, i in self.grouped,
+            part.boxes.lows[a:b], part.boxes.highs[a:b],
+        )  # fmt: skip
+
+
+def _same_boxes(old: Packed | None, numbers: Ints, new: Packed | None) -> Ints:
+    """For each box of `new` the number of an equal box of `old`, each number once; else -1."""
+    if new is None:
+        return _NONE
+    if old is None:
+        return np.full(len(new.lows) // (8 * new.d), -1, np.int64)
+    if old == new:
+        return numbers.copy()
+    number = dict(zip(_rows(old), numbers.tolist(), strict=True))
+    return np.array([number.pop(row, -1) for row in _rows(new)], np.int64)
+
+
+def _rows(packed: Packed) -> list[bytes]:
+    """Each box as bytes."""
+    boxes = unpack(packed)
+    assert isinstance(boxes, Boxes)
+    rows = np.concatenate([boxes.lows, boxes.highs], axis=1)
+    return [row.tobytes() for row in rows.view(f"V{16 * packed.d}")[:, 0]]

@@ -1,0 +1,151 @@
+"""Serving several clients with one message: the distribution method at work on the matches of a broker.
+
+    pairs (event, subscription) that hold
+        ├── client has not opted in, or reads no shared topic ──> deliver.CLIENT, as ever
+        └── the others ── choose ──┬── unicast ────> deliver.CLIENT
+                                   ├── group ──────> group.BROKER.N
+                                   └── broadcast ──> broadcast.BROKER
+
+Implements [STREE03] §4 in the route query (`state/distribution/method.py` has the rule). A message names the clients it
+is for, with the subscriptions that hold for each, so that reading a shared topic is exact without knowing a filter.
+
+Guarantee: whatever the assignment, every interested client is served, by its own topic or by a message that names it.
+An assignment that is lost or old therefore costs copies, never a delivery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from state.arrays import Bools, Ints
+from state.distribution.assignment import BROADCAST, Assignment
+from state.distribution.cells import CellGrid
+from state.distribution.groups import CATCH_ALL, group_of_cells
+from state.distribution.method import NEVER, Choice, choose, served_by_group, sizes_of
+from state.routing.junction import Junction
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message for several clients: the ids that hold, by client."""
+
+    row: int
+    number: int
+    """Of the group topic, or BROADCAST."""
+    matched: Mapping[str, list[str]]
+
+
+@dataclass
+class Shared:
+    """What became of the matches of one broker and type."""
+
+    single: Bools
+    """By pair: whether it goes to the client's own topic."""
+    messages: list[Message] = field(default_factory=list)
+    figures: dict[str, int] = field(default_factory=dict)
+    """By method: `unicast`, `group`, `broadcast` messages; `_saved`: copies that one message for several clients saved;
+    `_discarded`: copies that readers of it throw away; `unicast_spared`: those that a message to the group would
+    have had readers throw away."""
+
+
+@dataclass
+class _Compiled:
+    grid: CellGrid
+    cells: Ints
+    labels: Ints
+    members: Bools
+    first: int
+
+
+class Sharing:
+    """An assignment, ready to be asked."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self._codes: dict[str, tuple[Junction, int, Ints]] = {}
+        self._number = {client: i for i, client in enumerate(assignment.clients)}
+        self._types = {
+            name: _Compiled(
+                CellGrid(tuple(groups.dims), tuple(np.frombuffer(c, "<i8") for c in groups.cuts)),
+                np.frombuffer(groups.cells, "<i8"),
+                np.frombuffer(groups.labels, "<i8"),
+                assignment.members(name),
+                groups.first,
+            )
+            for name, groups in assignment.types.items()
+        }
+
+    def share(self, junction: Junction, type_name: str, ranks: Ints, found: Ints, owners: Ints) -> Shared:
+        """Decide for the pairs (found[i], owners[i]) of one broker; `ranks` are those of the whole batch.
+
+        Cost: O(pairs log pairs), vectorised but for the names in the messages.
+        """
+        shared = Shared(np.ones(len(found), bool))
+        groups = self._types.get(type_name)
+        if groups is None or not junction.grouped.any():
+            return shared
+        codes = self._codes_of(junction, type_name)[owners]
+        able = np.flatnonzero(junction.grouped[owners] & (codes >= 0))
+        if not len(able):
+            return shared
+        rows, event = np.unique(found[able], return_inverse=True)
+        width = len(self.assignment.clients)
+        pairs, of = np.unique(event * width + codes[able], return_inverse=True)
+        label = group_of_cells(groups.cells, groups.labels, groups.grid.cells_of(ranks[rows]))
+        choice = self._choose(groups, label, pairs // width, pairs % width)
+        alone = np.isin(pairs, choice.unicast_rows * width + choice.unicast_clients)
+        shared.single[able] = alone[of]
+        together = able[~alone[of]]
+        number = np.where(choice.broadcast, BROADCAST, choice.group + groups.first)
+        numbers = number[event[~alone[of]]]
+        self._write(shared, junction, found[together], numbers, owners[together])
+        shared.figures = self._shared_figures(groups, shared.messages)
+        shared.figures |= {"unicast": int(alone.sum()), "unicast_spared": _spared(groups, choice, label, pairs, width)}
+        return shared
+
+    def _choose(self, groups: _Compiled, label: Ints, rows: Ints, clients: Ints) -> Choice:
+        everybody = np.ones(len(self.assignment.clients), bool)
+        broadcast = self.assignment.broadcast
+        return choose(
+            rows, clients, label, groups.members, self.assignment.threshold,
+            everybody if broadcast is not None else None, NEVER if broadcast is None else broadcast,
+        )  # fmt: skip
+
+    def _codes_of(self, junction: Junction, type_name: str) -> Ints:
+        """The number of each owner's client here, -1 for those that read no shared topic."""
+        known = self._codes.get(type_name)
+        if known is None or known[0] is not junction or known[1] != junction.version:
+            codes = np.array([self._number.get(client, -1) for client in junction.clients], np.int64)
+            self._codes[type_name] = known = (junction, junction.version, codes)
+        return known[2]
+
+    def _write(self, shared: Shared, junction: Junction, rows: Ints, numbers: Ints, owners: Ints) -> None:
+        matched: dict[tuple[int, int], dict[str, list[str]]] = {}
+        for row, number, owner in zip(rows.tolist(), numbers.tolist(), owners.tolist(), strict=True):
+            clients = matched.setdefault((row, number), {})
+            clients.setdefault(junction.clients[owner], []).append(junction.ids[owner])
+        shared.messages = [Message(row, number, clients) for (row, number), clients in sorted(matched.items())]
+
+    def _shared_figures(self, groups: _Compiled, messages: list[Message]) -> dict[str, int]:
+        """By method: messages, copies that they saved, and copies that clients will throw away."""
+        sizes = groups.members.sum(axis=1)
+        figures = {f"{method}{what}": 0 for method in ("group", "broadcast") for what in ("", "_saved", "_discarded")}
+        for message in messages:
+            is_broadcast = message.number == BROADCAST
+            readers = len(self.assignment.clients) if is_broadcast else int(sizes[message.number - groups.first])
+            method, served = "broadcast" if is_broadcast else "group", len(message.matched)
+            figures[method] += 1
+            figures[f"{method}_saved"] += served - 1
+            figures[f"{method}_discarded"] += readers - served
+        return figures
+
+
+def _spared(groups: _Compiled, choice: Choice, label: Ints, pairs: Ints, width: int) -> int:
+    """Copies that readers of groups would have thrown away of the events that went by unicast instead."""
+    inside = served_by_group(pairs // width, pairs % width, label, groups.members)
+    interested = np.bincount(pairs[inside] // width, minlength=len(label))
+    alone = (interested > 0) & ~choice.broadcast & (choice.group == CATCH_ALL)
+    return int((sizes_of(label, groups.members) - interested)[alone].sum())

@@ -1,0 +1,147 @@
+"""How geometry is packed, in messages, in states and in Redis: numbers, tables of ranges, boxes.
+
+numbers   7 bits a byte, low bits first, the top bit set while more follow
+ranges    format, how many, then gap and length of each in turn: about 2 bytes a range
+boxes     raw little-endian int64 columns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from state.arrays import Bytes, Ints
+from state.formats import opened, unreadable
+from state.kernels import njit
+from state.space.boxes import Boxes
+from state.space.ranges import Ranges
+
+Geometry = Boxes | Ranges
+"""What an entry asks for: boxes of ranks, or ranges of Hilbert indices."""
+TABLE_FORMAT = 1
+"""First byte of a packed table."""
+BOXES, RANGES = 0, 1
+
+
+class Packed(msgspec.Struct, array_like=True, frozen=True):
+    """Boxes as raw little-endian int64 columns, or a table of ranges as `pack_ranges` packs it, in `lows` alone."""
+
+    kind: int
+    d: int
+    lows: bytes
+    highs: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.lows) + len(self.highs)
+
+
+def pack(geometry: Geometry) -> Packed:
+    """Pack boxes or ranges.
+
+    >>> unpack(pack(Boxes.of([([1, 2], [3, 4])]))) == Boxes.of([([1, 2], [3, 4])])
+    True
+    """
+    if isinstance(geometry, Boxes):
+        return Packed(BOXES, geometry.d, _raw(geometry.lows), _raw(geometry.highs))
+    return Packed(RANGES, 1, pack_ranges(geometry) if len(geometry) else b"", b"")
+
+
+def unpack(packed: Packed) -> Geometry:
+    if packed.kind == RANGES:
+        return unpack_ranges(packed.lows) if packed.lows else Ranges.empty()
+    lows, highs = np.frombuffer(packed.lows, "<i8"), np.frombuffer(packed.highs, "<i8")
+    return Boxes(lows.reshape(-1, packed.d), highs.reshape(-1, packed.d))
+
+
+def _raw(array: np.ndarray) -> bytes:
+    return np.ascontiguousarray(array, dtype="<i8").tobytes()
+
+
+@njit
+def _pack(numbers: Ints, out: Bytes) -> int:
+    """Write non-negative numbers, 7 bits a byte, low bits first, the top bit set while more follow."""
+    at = 0
+    for i in range(numbers.shape[0]):
+        rest = numbers[i]
+        while rest >= 128:
+            out[at] = (rest & 127) | 128
+            rest >>= 7
+            at += 1
+        out[at] = rest
+        at += 1
+    return at
+
+
+@njit
+def _unpack(blob: Bytes, at: int, numbers: Ints) -> int:
+    """Read that many numbers; return where the next begins, or -1 if the bytes end too early."""
+    n = blob.shape[0]
+    for i in range(numbers.shape[0]):
+        value, shift = np.int64(0), 0
+        while True:
+            if at >= n or shift > 56:
+                return -1
+            byte = np.int64(blob[at])
+            at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+        numbers[i] = value
+    return at
+
+
+def pack_numbers(numbers: Ints | Iterable[int]) -> bytes:
+    """Pack non-negative int64 numbers, small ones into few bytes.
+
+    >>> pack_numbers([0, 127, 128]).hex()
+    '007f8001'
+    """
+    values = np.ascontiguousarray(numbers if isinstance(numbers, np.ndarray) else list(numbers), np.int64)
+    assert (values >= 0).all(), "only non-negative numbers are packed"
+    out = np.empty(9 * len(values), np.uint8)
+    return out[: _pack(values, out)].tobytes()
+
+
+def unpack_numbers(blob: bytes, count: int, at: int = 0) -> tuple[Ints, int]:
+    """Read `count` numbers from `blob` at `at`; return them and where the next begins."""
+    # Every number takes a byte: a damaged count must not ask for all the memory there is.
+    fits = count <= len(blob) - at
+    numbers = np.empty(count if fits else 0, np.int64)
+    following = int(_unpack(np.frombuffer(blob, np.uint8), at, numbers))
+    if not fits or following < 0:
+        raise unreadable("packed numbers", f"cut short: {count} expected in {len(blob)} bytes")
+    return numbers, following
+
+
+def pack_ranges(ranges: Ranges) -> bytes:
+    """Pack a table, about 2 bytes a range: the format number, how many, then gap and length of each in turn.
+
+    What neighbours are told, what cubes hold of it and the index in Redis are packed so (`state/control/protocol.py`).
+
+    >>> pack_ranges(Ranges(np.array([32, 45]), np.array([35, 46]))).hex()
+    '010220030901'
+    """
+    numbers = np.empty(2 * len(ranges), np.int64)
+    if len(ranges):
+        numbers[0] = ranges.starts[0]
+        # Neighbours may touch but not overlap, so a gap is at least 0.
+        numbers[2::2] = ranges.starts[1:] - ranges.ends[:-1] - 1
+        numbers[1::2] = ranges.ends - ranges.starts
+    return bytes([TABLE_FORMAT]) + pack_numbers([len(ranges)]) + pack_numbers(numbers)
+
+
+def unpack_ranges(blob: bytes) -> Ranges:
+    """The table that `pack_ranges` packed."""
+    opened("a table of ranges", TABLE_FORMAT, blob)
+    count, at = unpack_numbers(blob, 1, 1)
+    numbers, at = unpack_numbers(blob, 2 * int(count[0]), at)
+    if at != len(blob):
+        raise unreadable("a table of ranges", f"{at} bytes of {len(blob)}")
+    # Start, end, start, end ... is a running sum of gap, length, gap + 1, length ...
+    numbers[2::2] += 1
+    ends = np.cumsum(numbers)
+    return Ranges(np.ascontiguousarray(ends[0::2]), np.ascontiguousarray(ends[1::2]))

@@ -1,0 +1,463 @@
+"""Checks of the protocol's musts, each a function that fails if the must is broken; `test_mutants.py` breaks them."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import numpy as np
+import redis
+
+from state.compiled_part import CompiledPart, compile_part
+from state.config import parse
+from state.control import handle as core
+from state.control import protocol, rebuild
+from state.control.context import Context
+from state.control.part import Part
+from state.control.protocol import Change, Entry, Outbox, Resync, decode, encode
+from state.keys import Key, index_keys
+from state.messages import Output, Record
+from state.redis_index import RedisIndex
+from state.space.boxes import Boxes
+from state.space.packing import Packed, pack, unpack
+from tests.simulation.invariants import check
+from tests.simulation.world import Event, World
+
+CONFIG = """
+[deployment]
+prefix = "{prefix}"
+redis = "{redis}"
+[overlay]
+brokers = ["b1", "b2", "b3"]
+links = [["b1", "b2"], ["b2", "b3"]]
+[types.t]
+reduction = "covering"
+cubes = 16
+index = ["x", "y"]
+[types.t.attributes]
+x = {{ kind = "int", min = 0, max = 100 }}
+y = {{ kind = "int", min = 0, max = 100 }}
+"""
+SUBSCRIPTIONS = "hilcast.subscriptions"
+ADVERTISEMENTS = "hilcast.advertisements"
+PRUNED = """
+[settings]
+home_shards = 1
+[overlay]
+brokers = ["b1", "b2", "b3"]
+links = [["b1", "b2"], ["b2", "b3"]]
+[types.t]
+cubes = 64
+index = ["x", "y"]
+advertisements = true
+pruning = { advertisements = 1, subscriptions = 2 }
+[types.t.attributes]
+x = { kind = "int", min = 0, max = 63 }
+y = { kind = "int", min = 0, max = 63 }
+"""
+
+
+def config_of(prefix="hilcast", url="redis://127.0.0.1:6379/0"):
+    return parse(CONFIG.format(prefix=prefix, redis=url))
+
+
+def subscribe(world, id, text, broker="b1", client=None, **more):
+    return world.send(SUBSCRIPTIONS, f"{broker}/t/{id}", {"client": client or id, "filter": text, **more})
+
+
+def got(world, x, y, broker="b3"):
+    deliveries, _ = world.publish(Event("e", "t", broker, msgspec.json.encode({"x": x, "y": y})))
+    return {d.client for d in deliveries}
+
+
+def home_alone_decides_what_is_stale():
+    """An older version, and an equal one with other content, change nothing."""
+    world = World(config_of())
+    subscribe(world, "s", "x < 5", version=5)
+    world.settle()
+    subscribe(world, "s", "x < 50", version=4)
+    subscribe(world, "s", "x < 60", version=5)
+    world.settle()
+    assert got(world, 3, 3) == {"s"}
+    assert got(world, 30, 3) == set()
+
+
+def old_cubes_forget_a_replaced_filter():
+    """A filter replaced by one in other cubes is gone from the cubes of the old one, at every broker."""
+    world = World(config_of())
+    subscribe(world, "s", "x < 5 AND y < 5")
+    world.settle()
+    subscribe(world, "s", "x > 95 AND y > 95")
+    world.settle()
+    assert got(world, 3, 3) == set()
+    assert got(world, 98, 98) == {"s"}
+
+
+def a_replacement_keeps_its_kind_of_key():
+    """An event that matches the old and the new filter is delivered at every moment, wide or narrow."""
+    for before, after in (("x < 5 AND y < 5", "x < 90"), ("x < 90", "x < 5 AND y < 5")):
+        world = World(config_of())
+        subscribe(world, "s", before)
+        world.settle()
+        subscribe(world, "s", after)
+        deployment = world.deployments[0]
+        for _ in range(8):
+            deployment.step()
+            _assert_kept_by_each_part(deployment)
+        assert got(world, 3, 3) == {"s"}
+
+
+def _assert_kept_by_each_part(deployment):
+    """Whatever mixture of old and new parts a worker has loaded, the point (3, 3) finds the subscription."""
+    for key in index_keys(deployment.config, ("b1",)):
+        part = deployment.index[key]
+        if "s" in part.ids:
+            kinds = {k.is_wide for k in index_keys(deployment.config, ("b1",)) if "s" in deployment.index[k].ids}
+            assert len(kinds) == 1
+            seen = deployment.__dict__.setdefault("kinds", kinds)
+            assert seen == kinds, "the subscription moved between cube and wide keys"
+
+
+def _change(sequence, added=(), removed=(), snapshot=False, generation=1, grid=None):
+    entries = [Entry(id, pack(box)) for id, box in added]
+    return Change(
+        source="b2/t/cube:0",
+        generation=generation,
+        sequence=sequence,
+        grid=grid,
+        snapshot=snapshot,
+        entries=entries,
+        removed=list(removed),
+    )
+
+
+def _cube():
+    context = Context(config_of(), 1, 0)
+    return Part(Key("b1", "t", "cube:0"), None, context), context.dialect("t")
+
+
+BOX = Boxes.of([([1, 1], [2, 2])])
+
+
+def what_is_older_is_ignored():
+    """A repeated message does not bring back what was removed."""
+    cube, grid = _cube()
+    cube.apply(_change(1, [("a", BOX)], grid=grid))
+    cube.apply(_change(2, removed=["a"], grid=grid))
+    cube.apply(_change(1, [("a", BOX)], grid=grid))
+    assert cube.state.received["b2"] == {}
+    cube.apply(_change(3, [("b", BOX)], snapshot=True, grid=grid))
+    cube.apply(_change(4, removed=["b"], grid=grid))
+    cube.apply(_change(3, [("b", BOX)], snapshot=True, grid=grid))
+    assert cube.state.received["b2"] == {}
+    assert not cube.resyncs
+
+
+def a_gap_asks_for_a_snapshot():
+    """A missing message is noticed, nothing after it is applied, and a snapshot is asked for."""
+    cube, grid = _cube()
+    cube.apply(_change(1, [("a", BOX)], grid=grid))
+    cube.apply(_change(3, [("c", BOX)], grid=grid))
+    assert set(cube.state.received["b2"]) == {"a"}
+    asked = [decode(o.value) for o in cube.finish().outputs if o.key == b"b2/t/cube:0"]
+    assert any(isinstance(message, Resync) for message in asked)
+
+
+def a_snapshot_replaces_what_was_said_before():
+    """A snapshot of a higher generation is taken whole: what it does not name is gone."""
+    cube, grid = _cube()
+    cube.apply(_change(1, [("a", BOX)], grid=grid))
+    cube.apply(_change(1, [("b", BOX)], snapshot=True, generation=2, grid=grid))
+    assert set(cube.state.received["b2"]) == {"b"}
+    cube.apply(_change(2, [("a", BOX)], generation=1, grid=grid))
+    assert set(cube.state.received["b2"]) == {"b"}
+
+
+def another_grid_is_not_understood():
+    """A message that speaks of another grid is not applied."""
+    cube, _ = _cube()
+    cube.apply(_change(1, [("a", BOX)], grid="other"))
+    assert "b2" not in cube.state.received
+
+
+def removals_travel_in_the_last_part():
+    """When a change is too long for one message, nothing is removed before everything was added."""
+    outbox = Outbox("b1/t/cube:0", 1, "grid", {})
+    big = Packed(0, 2, b"\0" * 300_000, b"\0" * 300_000)
+    messages = [m for _, m in outbox.change("b2/t/cube:0", entries=[Entry("p", big), Entry("q", big)], removed=["a"])]
+    assert [(len(m.entries), m.removed) for m in messages] == [(1, []), (1, ["a"])]
+    assert [m.sequence for m in messages] == [1, 2]
+
+
+def a_change_in_parts_is_one_step():
+    """Of a change that was cut into parts nothing is applied before the last part has come."""
+    cube, grid = _cube()
+    small = Boxes.of([([1, 1], [1, 1])])
+    cube.apply(_change(1, [("a", BOX)], grid=grid))
+    first = msgspec.structs.replace(_change(2, [("a", small)], grid=grid), part=0, parts=2)
+    last = msgspec.structs.replace(_change(3, [("b", BOX)], grid=grid), part=1, parts=2)
+    cube.apply(first)
+    assert unpack(cube.state.received["b2"]["a"].geometry) == BOX
+    cube.apply(last)
+    assert unpack(cube.state.received["b2"]["a"].geometry) == small
+    assert set(cube.state.received["b2"]) == {"a", "b"}
+
+
+def promoted_before_removed_in_one_step():
+    """Withdrawing what covers another never leaves a neighbour without the other, after any message."""
+    world = World(config_of())
+    subscribe(world, "wide", "x < 20 AND y < 20")
+    subscribe(world, "narrow", "x < 5 AND y < 5")
+    world.settle()
+    world.send(SUBSCRIPTIONS, "b1/t/wide", None)
+    while world.deployments[0].behind():
+        world.deployments[0].step()
+        assert "narrow" in got(world, 3, 3)
+    assert got(world, 3, 3) == {"narrow"}
+    assert got(world, 10, 10) == set()
+
+
+def a_new_generation_opens_with_snapshots():
+    """After one deployment lost everything, the other's table is again what it says, without any new event."""
+    world = World(config_of(), [("b1", "b2"), ("b3",)])
+    subscribe(world, "s", "x < 5 AND y < 5")
+    subscribe(world, "t", "x < 5 AND y < 5", broker="b3")
+    world.settle()
+    world.send(SUBSCRIPTIONS, "b1/t/s", None)
+    deployment = world.deployments[0]
+    deployment.positions[SUBSCRIPTIONS] = world.log.end(
+        SUBSCRIPTIONS
+    )  # the withdrawal was registered, then all was lost
+    home = next(r for r in reversed(world.log.topics["hilcast.registry"]) if r.key == b"subscription/b1/t/s")
+    fact = rebuild_fact(home.value, live=False)
+    world.log.append(Output("hilcast.registry", home.key, fact))
+    deployment.begin()
+    world.settle()
+    held = [k for k, p in world.deployments[1].index.items() if k.broker == "b3" and "b2" in p.links]
+    boxes = [unpack(world.deployments[1].index[k].links["b2"]) for k in held]
+    assert not any(len(b) for b in boxes), "b3 still holds what b1 withdrew"
+    assert got(world, 3, 3, "b1") == {"t"}
+
+
+def rebuild_fact(value, live):
+    fact = msgspec.json.decode(value)
+    return msgspec.json.encode({**fact, "live": live, "ended": "withdrawn", "version": fact["version"] + 1})
+
+
+def records_are_applied_in_order():
+    """Rows of a batch come in no order; they are applied by topic, partition and offset."""
+    for seed in range(5):
+        world = World(config_of())
+        for i in range(12):
+            subscribe(world, "s", f"x < {i + 1} AND y < 50")
+        records = world.log.topics[SUBSCRIPTIONS]
+        random.Random(seed).shuffle(records)
+        world.settle()
+        assert got(world, 11, 3) == {"s"}
+        assert got(world, 12, 3) == set()
+        assert len(world.log.topics["hilcast.receipts"]) == 12
+
+
+def a_replay_writes_the_same_bytes():
+    """Handling the same records on the same state gives the same state and the same outputs, bit for bit."""
+    world = World(config_of())
+    for i in range(30):
+        subscribe(world, f"s{i}", f"x < {i % 7 + 1} AND y < {i % 5 + 1}")
+    context = Context(world.deployments[0].config, 1, 3)
+    records = list(world.log.topics[SUBSCRIPTIONS])
+    by_key = {}
+    for record in records:
+        by_key.setdefault(world.deployments[0]._owner(record), []).append(record)
+    for key, some in by_key.items():
+        first, second = core.handle(key, None, some, context), core.handle(key, None, list(reversed(some)), context)
+        assert (first.state, first.outputs) == (second.state, second.outputs)
+
+
+def a_replay_of_the_inbox_is_not_new():
+    """Reading an inbox again after everything was lost brings back nothing that was replaced or withdrawn."""
+    world = World(config_of())
+    subscribe(world, "s", "x < 5 AND y < 5")
+    subscribe(world, "s", "x > 95 AND y > 95")
+    subscribe(world, "gone", "x < 5 AND y < 5")
+    world.send(SUBSCRIPTIONS, "b1/t/gone", None)
+    world.settle()
+    deployment = world.deployments[0]
+    deployment.committed = {}
+    deployment.begin()
+    inbox = world.log.topics[SUBSCRIPTIONS][:]
+    del world.log.topics[SUBSCRIPTIONS][1:]  # the first record comes alone, as in a batch cut short
+    world.settle()
+    assert got(world, 3, 3) == set()
+    world.log.topics[SUBSCRIPTIONS][:] = inbox
+    world.settle()
+    assert got(world, 3, 3) == set()
+    assert got(world, 98, 98) == {"s"}
+
+
+def every_part_has_an_entry():
+    """Every part of every broker has an index, even an empty one, so that lost never looks like empty."""
+    world = World(config_of())
+    assert set(world.deployments[0].index) == set(index_keys(config_of(), ("b1", "b2", "b3")))
+
+
+# --- pruning --------------------------------------------------------------------------------------------------
+
+
+def _pruned_world(*filters):
+    """Subscriptions at b1, each pruned as far as the budget needs, and an advertisement at b3 of everything."""
+    world = World(parse(PRUNED))
+    world.send(ADVERTISEMENTS, "b3/t/all", {"publisher": "p", "filter": "TRUE"})
+    world.settle()
+    for i, text in enumerate(filters):
+        subscribe(world, f"s{i}", text)
+    world.settle()
+    return world
+
+
+def _routed(world, x, y, broker="b3", source="p"):
+    return world.publish_all([Event("e", "t", broker, msgspec.json.encode({"x": x, "y": y}), source)])[0]
+
+
+ROW, CELL = "x BETWEEN 1 AND 5 AND y BETWEEN 1 AND 2", "x BETWEEN 40 AND 41 AND y BETWEEN 40 AND 41"
+
+
+def a_pruned_filter_is_told_wider_and_delivered_exactly():
+    """A link carries what the pruned filter holds; the client gets only what its own filter holds."""
+    world = _pruned_world(ROW, CELL)
+    carried = [_routed(world, x, y) for x, y in ((60, 1), (1, 60), (60, 41), (41, 60))]
+    assert any(outcome.links for outcome in carried), "nothing was pruned"
+    assert not any(outcome.deliveries for outcome in carried)
+    assert {d.client for d in _routed(world, 1, 1).deliveries} == {"s0"}
+
+
+def conformance_asks_the_advertisement_as_sent():
+    """What only the pruned advertisement holds is refused; what it drew is taken."""
+    world = _pruned_world(ROW)
+    world.send(ADVERTISEMENTS, "b3/t/a", {"publisher": "q", "filter": "x < 9 AND y < 9"})
+    world.settle()
+    assert not _routed(world, 1, 1, source="q").refused
+    assert _routed(world, 1, 60, source="q").refused
+    assert _routed(world, 60, 1, source="q").refused
+
+
+def pruning_does_not_spread_a_filter():
+    """No pruning makes a filter touch more than an eighth of the cubes, whatever the budget."""
+    # a column of one of the 64 cubes' width is 8 of them; the two outer values of it lie in two
+    world = _pruned_world(*(f"x BETWEEN {i} AND {i + 12} AND y BETWEEN {i} AND {i + 12}" for i in (1, 20, 40)))
+    for i in range(3):
+        held = [k for k in index_keys(world.config, ("b1",)) if f"s{i}" in _cube_of(world, k).state.local]
+        assert 0 < len(held) <= 8
+
+
+def _cube_of(world, key):
+    deployment = world.deployments[0]
+    return Part(key, deployment.states.get(str(key)), deployment.context(0))
+
+
+def what_was_told_of_a_pruned_filter_goes_with_it():
+    """After a withdrawal no part of any broker holds anything of the filter, nor of what it was pruned to."""
+    world = _pruned_world(ROW, CELL)
+    for i in range(2):
+        world.send(SUBSCRIPTIONS, f"b1/t/s{i}", None)
+    world.settle()
+    assert not any(_cube_of(world, k).state.local for k in index_keys(world.config, ("b1",)))
+    assert not any(part.links for part in world.deployments[0].index.values())
+
+
+def room_undoes_prunings():
+    """When the budget has room again, neighbours are told the filter as it was sent."""
+    world = _pruned_world(ROW, CELL)
+    world.send(SUBSCRIPTIONS, "b1/t/s1", None)
+    world.settle()
+    assert not any(_routed(world, x, y).links for x, y in ((60, 1), (1, 60)))
+    assert _routed(world, 1, 1).links
+
+
+def a_snapshot_tells_what_travels():
+    """A part that missed what home said gets the pruned form with the snapshot it asks for, and all parts agree."""
+    world = _pruned_world(ROW)
+    subscribe(world, "s1", CELL)
+    start = world.log.end("hilcast.control")
+    world.deployments[0].step()
+    for record in world.log.topics["hilcast.control"][start:]:
+        world.log.lose("hilcast.control", record.offset)
+    dialect = world.deployments[0].context(0).dialect("t")
+    for key in index_keys(world.config, ("b1",)):
+        world.log.append(Output("hilcast.control", b"b1/t/home:0", encode(Resync(str(key), dialect))))
+    world.settle()
+    assert _routed(world, 1, 1).links
+    check(world)
+
+
+# --- with a real Redis ---------------------------------------------------------------------------------------
+
+
+def _empty_part():
+    return compile_part(CompiledPart.of(2, [], {}, []))
+
+
+def redis_refuses_what_is_older(url, prefix):
+    """A batch that was overtaken cannot put an old index over a new one."""
+    index = RedisIndex(config_of(prefix, url))
+    key = Key("b1", "t", "cube:0")
+    index.publish({key: _empty_part()}, 2, 7)
+    index.publish({key: _empty_part()}, 2, 6)
+    index.publish({key: _empty_part()}, 1, 9)
+    assert index.vector()[1][str(key)].epoch == "2.7"
+    loaded = index.load([key])[0]
+    assert loaded is not None
+    assert loaded[0] == "2.7"
+
+
+def redis_of_another_life_does_not_count(url, prefix):
+    """An entry written under another run of Redis, as after a restart from an old dump, counts as lost."""
+    config = config_of(prefix, url)
+    index = RedisIndex(config)
+    keys = index_keys(config, ("b1",))
+    index.publish(dict.fromkeys(keys, _empty_part()), 1, 1)
+    assert index.missing(keys, 1) == []
+    client = redis.Redis.from_url(url)
+    client.hset(index.vector_key, str(keys[0]), f"1.1.{'0' * 40}")
+    assert index.missing(keys, 1) == [keys[0]]
+    assert index.missing(keys, 2) == keys
+
+
+def damage_is_noticed(url, prefix):
+    """An index that was changed in Redis by anybody else is not used."""
+    index = RedisIndex(config_of(prefix, url))
+    key = Key("b1", "t", "cube:0")
+    index.publish({key: _empty_part()}, 1, 1)
+    client = redis.Redis.from_url(url)
+    name = f"{prefix}:b1:t:cube:0:index"
+    blob = bytearray(client.get(name))
+    blob[9] ^= 1  # the epoch it claims
+    client.set(name, bytes(blob))
+    assert index.load([key]) == [None]
+
+
+PURE = [
+    home_alone_decides_what_is_stale,
+    old_cubes_forget_a_replaced_filter,
+    a_replacement_keeps_its_kind_of_key,
+    what_is_older_is_ignored,
+    a_gap_asks_for_a_snapshot,
+    a_snapshot_replaces_what_was_said_before,
+    another_grid_is_not_understood,
+    removals_travel_in_the_last_part,
+    a_change_in_parts_is_one_step,
+    promoted_before_removed_in_one_step,
+    a_new_generation_opens_with_snapshots,
+    records_are_applied_in_order,
+    a_replay_writes_the_same_bytes,
+    a_replay_of_the_inbox_is_not_new,
+    every_part_has_an_entry,
+    a_pruned_filter_is_told_wider_and_delivered_exactly,
+    conformance_asks_the_advertisement_as_sent,
+    pruning_does_not_spread_a_filter,
+    what_was_told_of_a_pruned_filter_goes_with_it,
+    room_undoes_prunings,
+    a_snapshot_tells_what_travels,
+]
+ON_REDIS = [redis_refuses_what_is_older, redis_of_another_life_does_not_count, damage_is_noticed]
+
+__all__ = ["ON_REDIS", "PURE", "Record", "encode", "np", "protocol", "rebuild"]

@@ -1,0 +1,358 @@
+"""What a cube says of its entries is true of what its neighbours hold, under every reduction."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+import redis
+
+from state.compiled_part import LocalEntry
+from state.config import parse
+from state.control.context import Context
+from state.control.fates import NOT_ADVERTISED, READABLE_MAX, READABLE_RANGED_MAX, UNNAMED, carriers
+from state.control.handle import handle
+from state.control.home import Fact
+from state.control.part import decode_state
+from state.control.protocol import Advertised, Change, Entry, Republish, decode, encode
+from state.control.rebuild import rebuild
+from state.keys import Key
+from state.messages import Record
+from state.redis_index import RedisIndex
+from state.space.boxes import Boxes
+from state.space.packing import pack, unpack
+
+CONFIG = """
+[deployment]
+prefix = "{prefix}"
+redis = "{redis}"
+[overlay]
+brokers = ["a", "b", "c"]
+links = [["a", "b"], ["b", "c"]]
+[types.t]
+reduction = "{reduction}"
+advertisements = {advertisements}
+cubes = 1
+bits = 3
+index = ["x", "y"]
+parameters = {{ {parameters} }}
+[types.t.attributes]
+x = {{ kind = "int", min = 0, max = 7 }}
+y = {{ kind = "int", min = 0, max = 7 }}
+"""
+REDUCTIONS = ["none", "covering", "mics", "negative-space", "probabilistic", "hybrid"]
+MODES = [
+    *((reduction, "") for reduction in REDUCTIONS),
+    ("mics", 'merging = "imperfect", gap_cells = 3'),
+    ("mics", 'mode = "indexed"'),
+    ("mics", 'mode = "indexed", exact = "negative-space"'),
+    ("negative-space", 'mode = "approximate", k = 2'),
+]
+KEY = Key("b", "t", "cube:0")
+
+
+class Bench:
+    """One cube key at b, between a and c, driven by hand; what a and c were told is kept by plain dictionaries."""
+
+    def __init__(
+        self, reduction, advertisements="false", prefix="hilcast", redis="redis://127.0.0.1:6379/0", parameters=""
+    ):
+        text = CONFIG.format(
+            reduction=reduction, advertisements=advertisements, prefix=prefix, redis=redis, parameters=parameters
+        )
+        self.config = parse(text)
+        self.context = Context(self.config, 1, 1)
+        self.grid = self.context.grids["t"]
+        self.state, self.offset, self.result = None, 0, None
+        self.sequences, self.said, self.counted, self.held = {}, {}, {}, {"a": {}, "c": {}}
+
+    def change(self, source="b/t/home:0", **changes):
+        self.sequences[source] = self.sequences.get(source, 0) + 1
+        return Change(
+            source=source, generation=1, sequence=self.sequences[source], grid=self.context.dialect("t"), **changes
+        )  # fmt: skip
+
+    def send(self, *messages):
+        records = []
+        for message in messages:
+            self.offset += 1
+            records.append(Record(self.context.topics.control, 0, self.offset, 0, str(KEY).encode(), encode(message)))
+        self.result = handle(str(KEY), self.state, records, self.context)
+        self.state = self.result.state
+        self.said |= self.result.forwarding
+        self.counted |= self.result.reduced
+        for output in self.result.outputs:
+            told, here = decode(output.value), self.held[Key.parse(output.key.decode()).broker]
+            here |= {entry.id: unpack(entry.geometry) for entry in told.entries}
+            for id in told.removed:
+                here.pop(id, None)
+
+    def subscribe(self, id, box):
+        entry = LocalEntry(id, "client", "topic", None, pack(box))
+        self.send(self.change(local=[entry]))
+
+
+def fact(text, offset):
+    """A live subscription as the registry has it."""
+    return Fact(
+        version=1, owner="client", filter=json.dumps(text), ttl_ms=None, expires_ms=None, sink=None, content=b"",
+        topic="hilcast.subscriptions", partition=0, offset=offset, timestamp_ms=0, live=True,
+    )  # fmt: skip
+
+
+def box(x, y, width=1, height=1):
+    return Boxes.of([([x, y], [x + width - 1, y + height - 1])])
+
+
+def cells(geometry, grid):
+    """Every point of 8 x 8 that a geometry holds, one by one."""
+    points = np.array([(x, y) for x in range(8) for y in range(8)])
+    inside = geometry.contains(points) if isinstance(geometry, Boxes) else geometry.contains(grid.index(points))
+    return {tuple(point) for point in points[inside].tolist()}
+
+
+def check_true(bench, live):
+    """`live`: by neighbour the boxes offered to it, by the id that reductions know."""
+    for neighbour, offered in live.items():
+        said, held = bench.said.get(neighbour, {}), bench.held[neighbour]
+        assert set(said) == set(offered)
+        for id, boxes in offered.items():
+            named = carriers(id, said[id])
+            assert set(named) <= set(held), f"{id} {said[id]}"
+            assert said[id] == UNNAMED or named
+            if said[id].startswith("forwarded"):
+                assert named == (id,) or cells(boxes, bench.grid) == _union(bench, held, named)
+            elif " more" not in said[id] and said[id] != UNNAMED:
+                assert cells(boxes, bench.grid) <= _union(bench, held, named), f"{id} {said[id]}"
+                assert id not in held
+
+
+def _union(bench, held, ids):
+    return set().union(*(cells(held[id], bench.grid) for id in ids))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_what_is_said_is_what_the_neighbours_hold(reduction):
+    """After each of many changes, everyone named as carrying an entry is held by the neighbour and covers it."""
+    draw = random.Random(5)
+    bench = Bench(reduction)
+    local, received = {}, {}
+    for step in range(60):
+        area = box(draw.randrange(6), draw.randrange(6), draw.randint(1, 3), draw.randint(1, 3))
+        if draw.random() < 0.5:
+            id = f"s{draw.randrange(8)}"
+            if draw.random() < 0.3:
+                local.pop(f"b/{id}", None)
+                bench.send(bench.change(removed=[id]))
+            else:
+                local[f"b/{id}"] = area
+                bench.subscribe(id, area)
+        else:
+            geometry = bench.grid.ranges(area) if reduction == "mics" else area
+            id = f"r{step % 5}" if reduction == "mics" else f"a/r{step % 5}"
+            received[f"a>{id}" if reduction == "mics" else id] = area
+            bench.send(bench.change("a/t/cube:0", entries=[Entry(id, pack(geometry))]))
+        check_true(bench, {"c": local | received, "a": local})
+    if reduction != "none":
+        assert any(not text.startswith("forwarded") for text in bench.said["c"].values())
+
+
+def check_counted(bench, live, ranged):
+    """The figures of each neighbour against plain counting: ids offered, what it holds, and the state's own bytes."""
+    states = decode_state(bench.state).reductions
+    for neighbour, offered in live.items():
+        told, held = bench.counted.get(neighbour, {}), bench.held[neighbour]
+        if not offered:
+            assert told == {}
+            continue
+        assert (told["received"], told["forwarded"]) == (len(offered), len(held))
+        assert told["bytes"] == len(states[neighbour]) > 0
+        if ranged:
+            mapped = sum(len(bench.grid.ranges(boxes)) for boxes in offered.values())
+            assert (told["ranges"], told["withheld"]) == (mapped, mapped - len(held))
+        else:
+            assert told["withheld"] == len(offered) - len(held)
+
+
+@pytest.mark.parametrize(("reduction", "parameters"), MODES, ids=[" ".join(mode).strip() for mode in MODES])
+def test_the_figures_are_those_of_plain_counting(reduction, parameters):
+    """Under every reduction and mode, after each of many changes, and after being published again."""
+    draw = random.Random(3)
+    bench = Bench(reduction, parameters=parameters)
+    ranged = reduction == "mics" and "indexed" not in parameters
+    local, received = {}, {}
+    for _ in range(40):
+        area = box(draw.randrange(6), draw.randrange(6), draw.randint(1, 3), draw.randint(1, 3))
+        id = f"{draw.randrange(6)}"
+        if draw.random() < 0.25:
+            local.pop(f"b/{id}", None)
+            bench.send(bench.change(removed=[id]))
+        elif draw.random() < 0.6:
+            local[f"b/{id}"] = area
+            bench.subscribe(id, area)
+        else:
+            received[id] = area
+            geometry = bench.grid.ranges(area) if ranged else area
+            bench.send(bench.change("a/t/cube:0", entries=[Entry(f"a/{id}", pack(geometry))]))
+        check_counted(bench, {"a": local, "c": local | received}, ranged)
+    before, bench.counted = bench.counted, {}
+    bench.send(Republish())
+    assert bench.counted == before
+    assert (bench.counted["c"]["withheld"] > 0) == (reduction != "none")
+    assert ("negative_boxes" in bench.counted["c"]) == (reduction == "negative-space")
+    bench.send(bench.change(removed=[id.removeprefix("b/") for id in local]))
+    check_counted(bench, {"a": {}, "c": received}, ranged)
+
+
+@pytest.mark.parametrize(("reduction", "parameters"), MODES, ids=[" ".join(mode).strip() for mode in MODES])
+def test_what_was_offered_and_sent_is_counted_alike(reduction, parameters):
+    """Entries, or ranges where those are forwarded: what nobody covers is offered and sent to both neighbours, what is
+    covered is offered and not sent.
+    """
+    bench = Bench(reduction, parameters=parameters)
+    ranged = reduction == "mics" and "indexed" not in parameters
+    for x, y in ((0, 0), (6, 0), (0, 6), (6, 6)):
+        bench.subscribe(f"{x}{y}", box(x, y))
+        assert (bench.result.figures["entries_offered"], bench.result.figures["entries_sent"]) == (2, 2)
+    bench.subscribe("00", box(1, 1))  # instead of another: a neighbour that is told ranges forgets one, and learns one
+    replaced = bench.result.figures
+    assert (replaced["entries_offered"], replaced["entries_sent"]) == ((4, 4) if ranged else (2, 2))
+    bench.subscribe("again", box(1, 1))
+    covered = bench.result.figures
+    assert (covered["entries_offered"], covered["entries_sent"]) == (2, 2 if reduction == "none" else 0)
+    bench.send(bench.change(removed=["66", "again"]))
+    gone = bench.result.figures
+    assert (gone["entries_offered"], gone["entries_sent"]) == (4, 4 if reduction == "none" else 2)
+
+
+def test_negative_boxes_are_those_of_what_nothing_covers():
+    """One box in the middle of a plane leaves four around it; the whole plane leaves none."""
+    bench = Bench("negative-space")
+    bench.subscribe("middle", box(3, 3))
+    assert bench.counted["a"]["negative_boxes"] == 4
+    bench.subscribe("all", Boxes.everything(2))
+    assert (bench.counted["a"]["negative_boxes"], bench.counted["a"]["received"]) == (0, 2)
+
+
+def test_what_advertisements_hold_back_is_counted():
+    """Received entries are forwarded, withheld or held back; an advertisement lets go of what it meets."""
+    bench = Bench("covering", "true")
+    bench.subscribe("left", box(0, 0, 2, 2))
+    bench.subscribe("inside", box(0, 0))
+    bench.subscribe("right", box(5, 5))
+    told = {"received": 3, "held_back": 3, "forwarded": 0, "withheld": 0}
+    assert {name: bench.counted["c"][name] for name in told} == told
+    advertised = Advertised("c/ad", "publisher", "x < 3", pack(box(0, 0, 3, 8)))
+    bench.send(bench.change("c/t/cube:0", advertised=[advertised]))
+    told = {"received": 3, "held_back": 1, "forwarded": 1, "withheld": 1}
+    assert {name: bench.counted["c"][name] for name in told} == told
+    assert bench.counted["a"]["held_back"] == 3
+
+
+def test_a_rebuilt_generation_has_the_same_figures():
+    """What the registry is folded into tells of itself what the changes one by one told."""
+    context = Bench("covering").context
+    filters = {"large": "x < 4", "small": "x = 1", "other": "y > 6"}
+    facts = [("subscription", "b", "t", id, fact(text, i)) for i, (id, text) in enumerate(filters.items())]
+    rebuilt = rebuild(facts, context)
+    told, states = rebuilt.reduced[str(KEY)], decode_state(rebuilt.states[str(KEY)]).reductions
+    assert {n: f["bytes"] for n, f in told.items()} == {n: len(blob) for n, blob in states.items()}
+    assert {n: {name: f[name] for name in ("received", "forwarded", "withheld")} for n, f in told.items()} == {
+        "a": {"received": 3, "forwarded": 2, "withheld": 1},
+        "c": {"received": 3, "forwarded": 2, "withheld": 1},
+    }
+
+
+def test_the_words():
+    """Covered by one, by several together, merged, forwarded: each reduction says what its method does."""
+    for reduction, expected in (
+        ("none", "forwarded"),
+        ("covering", "forwarded"),
+        ("hybrid", "covered by b/left, b/right together"),
+        ("negative-space", "covered by b/left, b/right together"),
+    ):
+        bench = Bench(reduction)
+        bench.subscribe("left", box(0, 0, 3, 8))
+        bench.subscribe("right", box(3, 0, 3, 8))
+        bench.subscribe("middle", box(2, 2, 2, 2))
+        assert _in_order(bench.said["a"]["b/middle"]) == expected, reduction
+    bench = Bench("mics")
+    bench.subscribe("first", box(0, 0, 2, 2))
+    assert bench.said["c"]["b/first"] == "forwarded as 0000000000000000-0000000000000003"
+    bench.subscribe("whole", box(0, 0, 8, 8))
+    assert bench.said["c"]["b/first"] == "merged into 0000000000000000-000000000000003f"
+
+
+def _in_order(text):
+    """The text with the ids that it names in the order of the alphabet."""
+    named = carriers("", text)
+    return text.replace(", ".join(named), ", ".join(sorted(named))) if len(named) > 1 else text
+
+
+def test_what_no_advertisement_meets_is_held_back():
+    """With advertisements, an entry that meets none from a neighbour is said to be held back, until one comes."""
+    bench = Bench("covering", "true")
+    bench.subscribe("s", box(0, 0))
+    assert bench.said["c"] == bench.said["a"] == {"b/s": NOT_ADVERTISED}
+    advertised = Advertised("c/ad", "publisher", "x < 3", pack(box(0, 0, 3, 8)))
+    bench.send(bench.change("c/t/cube:0", advertised=[advertised]))
+    assert bench.said == {"c": {"b/s": "forwarded"}, "a": {"b/s": NOT_ADVERTISED}}
+    bench.send(bench.change("c/t/cube:0", unadvertised=["c/ad"]))
+    assert bench.said["c"] == {"b/s": NOT_ADVERTISED}
+
+
+def test_only_neighbours_concerned_are_told_of():
+    """A change from a neighbour says nothing of that neighbour; a request to publish says all."""
+    bench = Bench("covering")
+    bench.subscribe("s", box(0, 0))
+    assert set(bench.result.forwarding) == {"a", "c"}
+    bench.send(bench.change("a/t/cube:0", entries=[Entry("a/r", pack(box(0, 0)))]))
+    assert bench.result.forwarding == {"c": {"b/s": "forwarded", "a/r": "covered by b/s"}}
+    bench.send(Republish())
+    assert bench.result.forwarding == {"a": {"b/s": "forwarded"}, "c": {"b/s": "forwarded", "a/r": "covered by b/s"}}
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_many_entries_are_not_all_shown(reduction):
+    """What is said of a part is bounded, however many entries it has."""
+    bench = Bench(reduction)
+    entries = [LocalEntry(f"s{i}", "c", "t", None, pack(box(i % 8, i // 8 % 8))) for i in range(READABLE_MAX + 100)]
+    bench.send(bench.change(local=entries))
+    bound = READABLE_RANGED_MAX if reduction == "mics" else READABLE_MAX
+    assert sum(map(len, bench.said.values())) == bound
+
+
+def test_redis_keeps_the_words(services, unique):
+    """What is published of one neighbour replaces what was said of it, and leaves what was said of others."""
+    bench = Bench("covering", prefix=unique, redis=services.redis)
+    index = RedisIndex(bench.config)
+    bench.subscribe("s", box(0, 0))
+    bench.subscribe("t", box(0, 0, 2, 2))
+    index.publish({KEY: bench.result.index}, 1, 1, {KEY: bench.result.forwarding})
+    assert index.forwarding(KEY, "a", ["b/s", "b/t", "b/u"]) == ["covered by b/t", "forwarded", None]
+    index.publish({KEY: bench.result.index}, 1, 2, {KEY: {"c": {"b/t": "forwarded"}}})
+    assert index.forwarding(KEY, "c", ["b/s", "b/t"]) == [None, "forwarded"]
+    assert index.forwarding(KEY, "a", ["b/s", "b/t"]) == ["covered by b/t", "forwarded"]
+    assert index.forwarding(KEY, "nobody", ["b/s"]) == [None]
+    assert index.forwarding(KEY, "a", []) == []
+    index.close()
+
+
+def test_redis_keeps_the_figures(services, unique):
+    """Readable numbers under a key that the help names; publishing replaces those of the neighbours that it names."""
+    bench = Bench("covering", prefix=unique, redis=services.redis)
+    index = RedisIndex(bench.config)
+    bench.subscribe("s", box(0, 0))
+    bench.subscribe("t", box(0, 0, 2, 2))
+    index.publish({KEY: bench.result.index}, 1, 1, reduced={KEY: bench.result.reduced})
+    both = [(KEY, "a"), (KEY, "c")]
+    assert index.reduced(both) == [bench.counted["a"], bench.counted["c"]]
+    client = redis.Redis.from_url(services.redis, decode_responses=True)
+    assert client.hget(f"{unique}:b:t:cube:0:reduction:a", "withheld") == "1"
+    assert "PART:reduction:NEIGHBOUR" in client.get(f"{unique}:help")
+    index.publish({KEY: bench.result.index}, 1, 2, reduced={KEY: {"c": {}}})
+    assert index.reduced([*both, (KEY, "nobody")]) == [bench.counted["a"], {}, {}]
+    index.close()
+    client.close()

@@ -1,0 +1,169 @@
+"""A junction that lives through changes, against the parts themselves read one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.compiled_part import CompiledPart, LocalEntry
+from state.config import parse
+from state.keys import Key
+from state.routing.junction import Junction, NumberedBoxes
+from state.space.boxes import Boxes
+from state.space.decode import decode
+from state.space.grid import Grid
+from state.space.packing import pack
+from state.space.ranges import Ranges
+
+CONFIG = parse("""
+[overlay]
+brokers = ["b1", "b2"]
+links = [["b1", "b2"]]
+[types.t]
+cubes = 4
+[types.t.attributes]
+x = { kind = "int", min = 0, max = 7 }
+y = { kind = "int", min = 0, max = 7 }
+""")
+TYPE = CONFIG.types["t"]
+GRID = Grid.of(TYPE)
+POINTS = [(x, y) for x in range(8) for y in range(8)]
+BATCH = decode(TYPE, [b'{"x": %d, "y": %d}' % point for point in POINTS])
+
+SPAN = st.tuples(st.integers(0, 7), st.integers(0, 7)).map(sorted)
+BOX = st.tuples(SPAN, SPAN)
+ENTRY = st.tuples(
+    st.lists(BOX, min_size=1, max_size=2),
+    st.sampled_from(["ann", "bob"]),
+    st.sampled_from([None, "x = 3", "y < 2"]),
+    st.booleans(),
+    st.booleans(),
+)
+PART = st.tuples(
+    st.dictionaries(st.sampled_from("abcdef"), ENTRY, max_size=4),
+    st.lists(BOX, max_size=4),
+    st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)).map(sorted), max_size=3),
+    st.lists(st.sampled_from([("p", "x < 4"), ("q", "EXISTS y"), ("p", "y = 1")]), unique=True, max_size=2),
+)
+
+
+def ranks(value):
+    return int(decode(TYPE, [b'{"x": %d}' % value]).ranks[0, 0])
+
+
+def boxes_of(boxes):
+    lows = [[ranks(x[0]), ranks(y[0])] for x, y in boxes]
+    highs = [[ranks(x[1]), ranks(y[1])] for x, y in boxes]
+    return Boxes(np.array(lows, np.int64).reshape(-1, 2), np.array(highs, np.int64).reshape(-1, 2))
+
+
+def compiled(drawn):
+    entries, link, ranges, advertisements = drawn
+    local = [
+        LocalEntry(id, client, f"deliver.{client}", residual, pack(boxes_of(boxes)), residual is None, groups and exact)
+        for id, (boxes, client, residual, exact, groups) in sorted(entries.items())
+    ]
+    links = {}
+    if link:
+        links["boxes"] = [pack(boxes_of([box])) for box in link]
+    if ranges:
+        links["ranges"] = [pack(Ranges(np.array([a]), np.array([b]))) for a, b in ranges]
+    return CompiledPart.of(2, local, links, advertisements)
+
+
+def inside(point, boxes):
+    return any(x[0] <= point[0] <= x[1] and y[0] <= point[1] <= y[1] for x, y in boxes)
+
+
+def agree(junction, parts):
+    """All that a junction answers, against the drawn parts."""
+    junction.check()
+    found, owners = junction.interested(BATCH.ranks)
+    got = sorted(
+        (row, junction.ids[o], junction.clients[o], junction.destinations[o], o in junction.residuals,
+         o in set(junction.doubtful.tolist()), bool(junction.grouped[o]))
+        for row, o in zip(found.tolist(), owners.tolist(), strict=True)
+    )  # fmt: skip
+    wanted = sorted(
+        (row, id, client, f"deliver.{client}", residual is not None, residual is not None, groups and exact)
+        for entries, _, _, _ in parts.values()
+        for id, (boxes, client, residual, exact, groups) in entries.items()
+        for row, point in enumerate(POINTS)
+        if inside(point, boxes)
+    )
+    assert got == wanted
+    codes = junction.target_codes({})
+    for owner in set(owners.tolist()):
+        assert junction.id_column[owner].as_py().decode() == junction.ids[owner]
+        assert codes[owner] == codes[junction.clients.index(junction.clients[owner])]
+    index = GRID.index(BATCH.ranks)
+    link = [inside(point, boxes) for point in POINTS for boxes in [[b for p in parts.values() for b in p[1]]]]
+    assert junction.wanted("boxes", BATCH.ranks, index).tolist() == link
+    spans = [span for p in parts.values() for span in p[2]]
+    assert junction.wanted("ranges", BATCH.ranks, index).tolist() == [
+        any(a <= at <= b for a, b in spans) for at in index.tolist()
+    ]
+    held = {ad for p in parts.values() for ad in p[3]}
+    rules = {"x < 4": lambda x, y: x < 4, "EXISTS y": lambda x, y: True, "y = 1": lambda x, y: y == 1}
+    for publisher in ("p", "q"):
+        conforming = junction.conforming(BATCH, np.arange(len(POINTS)), [publisher] * len(POINTS))
+        assert conforming.tolist() == [any(p == publisher and rules[t](*at) for p, t in held) for at in POINTS]
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from("123"), PART, min_size=1, max_size=3), min_size=1, max_size=5))
+def test_a_junction_answers_as_its_parts_do_after_every_change(changes):
+    """Whatever parts are replaced by, answers are those of the parts now, and numbers that stay are kept."""
+    junction = Junction(TYPE, GRID)
+    parts = {}
+    for change in changes:
+        before = {o: id for o, id in enumerate(junction.ids) if id}
+        same = {
+            (key, id)
+            for key in parts
+            for id, entry in parts[key][0].items()
+            if key not in change or change[key][0].get(id) == entry
+        }
+        parts |= change
+        junction.update({Key("b1", "t", key): compiled(part) for key, part in change.items()})
+        agree(junction, parts)
+        kept = sum(junction.ids[o] == id for o, id in before.items())
+        assert kept >= len(same)
+
+
+def test_only_what_differs_is_changed():
+    """Of a thousand entries in a part, one that is replaced is one removal and one insertion."""
+    drawn = {f"s{i}": ([([i % 8, 7], [i // 8 % 8, 7])], "ann", None, True, False) for i in range(200)}
+    junction = Junction(TYPE, GRID)
+    key = Key("b1", "t", "1")
+    junction.update({key: compiled((drawn, [([i % 8, 7], [i // 8 % 8, 7]) for i in range(64)], [], []))})
+    changed: list[tuple[int, int]] = []
+    original = NumberedBoxes.change
+
+    def counting(self, gone, boxes, numbers):
+        changed.append((len(gone), len(boxes)))
+        original(self, gone, boxes, numbers)
+
+    after = drawn | {"s7": ([([0, 0], [0, 0])], "bob", None, True, False)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NumberedBoxes, "change", counting)
+        junction.update({key: compiled((after, [([i % 8, 6], [i // 8 % 8, 7]) for i in range(64)][:1], [], []))})
+        assert changed == [(1, 1), (64, 1)]
+        junction.update({key: compiled((after, [([0, 6], [0, 7])], [], []))})
+        assert changed[2:] == [(0, 0)], "equal links and equal owners"
+    agree(junction, {"1": (after, [([0, 6], [0, 7])], [], [])})
+
+
+def test_filters_that_nobody_uses_are_forgotten():
+    """Compiled filters go with the last entry that needs them."""
+    junction = Junction(TYPE, GRID)
+    key = Key("b1", "t", "1")
+    junction.update(
+        {key: compiled(({"a": ([([0, 7], [0, 7])], "ann", "x = 3", True, False)}, [], [], [("p", "y = 1")]))}
+    )
+    assert set(junction._filters) == {"x = 3", "y = 1"}
+    junction.update({key: compiled(({}, [], [], []))})
+    assert not junction._filters
+    assert not junction.residuals

@@ -1,0 +1,144 @@
+"""What must be true of a world at rest, seen from inside: both ends of every stream agree, and the index is the state.
+
+home                           what travels is within its budget, or can be pruned no further
+home ──stream──> part          the part holds what home's facts say, clipped to it
+part ──stream──> neighbour     the neighbour holds what the reduction says is forwarded
+state ──> index                the index in force is the state, compiled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from state.advertisements.queue import size
+from state.compiled_part import CompiledPart, LocalEntry
+from state.control.home import Home
+from state.control.part import Part
+from state.control.protocol import Advertised
+from state.keys import Key, home_keys, index_keys
+from state.space.packing import Packed, pack
+from tests.simulation.world import World
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One pair of keys, and how far each end is: generation and sequence."""
+
+    source: str
+    target: str
+    sent: tuple[int, int]
+    received: tuple[int, int]
+
+
+def check(world: World) -> int:
+    """Assert everything about a world at rest; return how many parts were looked at."""
+    return len(examined(world).cubes)
+
+
+def examined(world: World) -> Inside:
+    """The inside of a world at rest, with everything about it asserted."""
+    inside = Inside(world)
+    late = [stream for stream in inside.streams() if stream.sent != stream.received]
+    assert not late, f"streams whose ends disagree: {late[:3]}"
+    for home in inside.homes.values():
+        inside.check_travelling(home)
+    for key, cube in inside.cubes.items():
+        inside.check_local(key, cube)
+        inside.check_links(key, cube)
+        inside.check_index(key, cube)
+    return inside
+
+
+class Inside:
+    """The keys of all deployments, unpacked."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.contexts = {d.name: d.context(d.batch) for d in world.deployments}
+        self.cubes: dict[Key, Part] = {}
+        self.homes: dict[Key, Home] = {}
+        for deployment in world.deployments:
+            context = self.contexts[deployment.name]
+            for key in index_keys(deployment.config, deployment.hosts):
+                self.cubes[key] = Part(key, deployment.states.get(str(key)), context)
+            for key in home_keys(deployment.config, deployment.hosts):
+                self.homes[key] = Home(key, deployment.states.get(str(key)), context)
+
+    def streams(self) -> Iterator[Stream]:
+        """Every stream that was opened, with both its ends."""
+        sequences = {key: home.state.sequences for key, home in self.homes.items()}
+        sequences |= {key: cube.state.sequences for key, cube in self.cubes.items()}
+        for key, by_target in sequences.items():
+            generation = self.world.host(key.broker).generation
+            for target, sequence in by_target.items():
+                if sequence:
+                    received = self.cubes[Key.parse(target)].state.incoming.get(str(key), (generation, 0))
+                    yield Stream(str(key), target, (generation, sequence), received)
+
+    def check_travelling(self, home: Home) -> None:
+        """What neighbours are told is of live filters, counted right, and within the budgets of the type."""
+        facts = home.state.facts
+        for kind, budget in (("a/", home.type.pruning.advertisements), ("s/", home.type.pruning.subscriptions)):
+            held = {slot: one for slot, one in home.state.travelling.items() if slot.startswith(kind)}
+            assert not held or budget is not None, f"pruned without a budget: {home.key}"
+            assert all(facts[slot].live for slot in held), f"something that is gone travels: {home.key}"
+            counted = {slot: size(home.travelling(slot, one.text)) for slot, one in held.items()}
+            assert counted == {slot: one.predicates for slot, one in held.items()}, f"counted wrong: {home.key}"
+            met = budget is None or sum(counted.values()) <= budget
+            assert met or all(one.spent for one in held.values()), f"above the budget of {budget}: {home.key}"
+
+    def pruned(self) -> int:
+        """How many filters travel pruned."""
+        return sum(bool(one.steps) for home in self.homes.values() for one in home.state.travelling.values())
+
+    def check_local(self, key: Key, cube: Part) -> None:
+        """The part holds exactly what the facts of its homes say."""
+        said: dict[str, LocalEntry | Advertised] = {}
+        for home_key, home in self.homes.items():
+            if (home_key.broker, home_key.type) == (key.broker, key.type):
+                said |= home._everything(key.part)
+        local = {slot[2:]: entry for slot, entry in said.items() if slot.startswith("s/")}
+        assert cube.state.local == local, f"not what home says: {key}: {_differing(cube.state.local, local)}"
+        advertised = {f"{key.broker}/{slot[2:]}": entry for slot, entry in said.items() if slot.startswith("a/")}
+        held = cube.state.advertised.get("", {})
+        assert held == advertised, f"not what home says: {key}: {_differing(held, advertised)}"
+
+    def check_links(self, key: Key, cube: Part) -> None:
+        """Each neighbour holds exactly what was forwarded to it, and every reduction is sound."""
+        for neighbour in cube.neighbours:
+            reduction = cube.reduction(neighbour)
+            if cube.state.reductions.get(neighbour) and self._has_points(key):
+                reduction.check()
+            there = self.cubes[key.at(neighbour)].state
+            forwarded = {id: pack(geometry) for id, geometry in reduction.forwarded().items()}
+            held = {id: entry.geometry for id, entry in there.received.get(key.broker, {}).items()}
+            assert held == forwarded, f"not what was forwarded: {key} -> {neighbour}: {_differing(held, forwarded)}"
+            said: dict[str, Advertised] = {}
+            for interface, advertised in cube.state.advertised.items():
+                said |= {id: a.abroad for id, a in advertised.items()} if interface != neighbour else {}
+            known = there.advertised.get(key.broker, {})
+            assert known == said, f"not what was forwarded: {key} -> {neighbour}: {_differing(known, said)}"
+
+    def _has_points(self, key: Key) -> bool:
+        """Whether any event can lie in a part: an attribute of few values leaves some cubes without any."""
+        if key.is_wide:
+            return True
+        low, high = self.world.host(key.broker).grids[key.type].cube_box(key.number)
+        return bool((low <= high).all())
+
+    def check_index(self, key: Key, cube: Part) -> None:
+        """What routing uses is the state, compiled."""
+        index = self.world.host(key.broker).index[key]
+        assert _comparable(index) == _comparable(cube.compiled()), f"the index is not the state: {key}"
+
+
+def _comparable(part: CompiledPart) -> tuple[list[str], Mapping[str, Packed], list[tuple[str, str]], bytes]:
+    return part.ids, part.links, part.advertisements, part.boxes.lows + part.boxes.highs + part.owners
+
+
+def _differing(held: Mapping[str, object], right: Mapping[str, object]) -> str:
+    missing = sorted(set(right) - set(held))
+    extra = sorted(set(held) - set(right))
+    other = sorted(id for id in set(held) & set(right) if held[id] != right[id])
+    return f"missing {missing[:3]}, not to be there {extra[:3]}, different {other[:3]}"

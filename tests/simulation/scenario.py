@@ -1,0 +1,495 @@
+"""Scenarios: an overlay, who hosts it, its configurations, and everything that happens, drawn from one seed.
+
+A scenario is data: a list of actions that `drill.py` performs. So it can be printed, shortened and run again. Filters
+and events come from a `Workload` that the caller brings (`benchmarks/workloads/mixed.py` is one), mixed with boxes on a
+coarse lattice, so that covering, merging and touching of cubes happen all the time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from state.config import Config, parse
+from state.overlay import Overlay
+from state.space.event_type import Attribute, EventType
+
+Name = tuple[str, str, str]
+"""Broker, type, id."""
+
+
+class Workload(Protocol):
+    """Sources of random filters and events for any event type."""
+
+    def filters(self, event_type: EventType, seed: int) -> Callable[[], str]: ...
+
+    def events(self, event_type: EventType, seed: int) -> Callable[[], dict[str, object]]: ...
+
+
+# ── what can happen ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Register:
+    """A client subscribes or replaces, or a publisher advertises."""
+
+    name: Name
+    owner: str
+    filter: str
+    advertisement: bool = False
+    version: int | None = None
+    ttl_ms: int | None = None
+    sink: str | None = None
+
+
+@dataclass(frozen=True)
+class Withdraw:
+    """The null value on a key."""
+
+    name: Name
+    advertisement: bool = False
+    version: int | None = None
+
+
+@dataclass(frozen=True)
+class Lapse:
+    """The time to live of a key passes, if it has one."""
+
+    name: Name
+    advertisement: bool = False
+
+
+@dataclass(frozen=True)
+class Nonsense:
+    """A control event that must be refused with this code."""
+
+    key: str | None
+    value: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch of a deployment, cut anywhere; or one that dies inside."""
+
+    deployment: int
+    seed: int
+    crash: bool = False
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A deployment loses its checkpoint; with a variant it comes back with that configuration."""
+
+    deployment: int
+    seed: int
+    variant: int | None = None
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A deployment is stopped and started on its checkpoint."""
+
+    deployment: int
+
+
+@dataclass(frozen=True)
+class LoseIndex:
+    """Redis forgets parts of a deployment's index."""
+
+    deployment: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class LoseMessage:
+    """A control message that nobody has read yet is gone."""
+
+    seed: int
+
+
+@dataclass(frozen=True)
+class Compact:
+    """Kafka compacts the registry."""
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Events in the middle of everything."""
+
+    seed: int
+    n: int
+
+
+@dataclass(frozen=True)
+class Fence:
+    """Somebody waits until everything sent so far is in force, and then publishes; others go on meanwhile."""
+
+    seed: int
+    n: int
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Everybody comes to the same configuration and to rest; everything must be exactly right."""
+
+    seed: int
+    n: int
+    forget: bool = False
+
+
+Action = (
+    Register
+    | Withdraw
+    | Lapse
+    | Nonsense
+    | Step
+    | Begin
+    | Restart
+    | LoseIndex
+    | LoseMessage
+    | Compact
+    | Publish
+    | Fence
+    | Rest
+)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything that happens in one run."""
+
+    seed: int
+    variants: tuple[str, ...]
+    """Configurations as `hilcast.toml` has them; all begin with the first."""
+    hosting: tuple[tuple[str, ...], ...]
+    message_bytes: int
+    """The length at which control messages are cut."""
+    actions: tuple[Action, ...] = ()
+
+    def configs(self) -> list[Config]:
+        return [parse(text) for text in self.variants]
+
+    def with_actions(self, actions: tuple[Action, ...]) -> Scenario:
+        return replace(self, actions=actions)
+
+
+# ── drawing one ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+REDUCTIONS: dict[str, tuple[str, ...]] = {
+    "none": ("",),
+    "covering": ("",),
+    "mics": (
+        "",
+        "cap = 2",
+        'mode = "indexed"',
+        'merging = "imperfect"\ngap_cells = 3',
+        'merging = "imperfect"\nbudget = 0.3',
+    ),
+    "negative-space": (
+        "",
+        'mode = "approximate"\nk = 2',
+        'mode = "approximate"\nk = 3\ndynamic = true\nrebuild = 0.3',
+    ),
+    "hybrid": ("", "budget = 4\ntrials_max = 3"),
+    "probabilistic": ("error = 0.3",),
+}
+"""The reductions of the configuration, each with parameters to choose from."""
+LOSSY = frozenset({"probabilistic"})
+"""Reductions that may lose deliveries, within a bound of their own."""
+
+ATTRIBUTES = {
+    "line": ['x = { kind = "int", min = 0, max = 40 }'],
+    "plane": ['x = { kind = "int", min = 0, max = 20 }', 'y = { kind = "int", min = 0, max = 20 }'],
+    "blurred": [
+        'x = { kind = "int", min = 0, max = 20, imprecise = "possible" }',
+        'y = { kind = "float", min = -5, max = 5, imprecise = "certain" }',
+        'side = { kind = "category", values = ["buy", "sell", "none"] }',
+    ],
+    "stock.quote": [
+        'symbol = { kind = "text" }',
+        'price = { kind = "float", min = 0, max = 1000 }',
+        'volume = { kind = "int", min = 0, max = 1000000 }',
+        'side = { kind = "category", values = ["buy", "sell", "none"] }',
+        'at = { kind = "timestamp" }',
+        'halted = { kind = "boolean" }',
+    ],
+}
+INDEXES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "line": (("x",),),
+    "plane": (("x", "y"), ("y",)),
+    "blurred": (("x", "y"), ("x", "side")),
+    "stock.quote": ((), ("price", "volume"), ("symbol", "side")),
+}
+BUDGETS = (None, None, 1, 2, 4, 8)
+"""Of pruning: predicates that the filters of a home key may use; a key has a few ids here."""
+PARTS_MAX = 600
+"""Parts of all brokers and types together: beyond that a run would take minutes."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much happens in a run."""
+
+    brokers: int = 8
+    rounds: int = 3
+    changes: int = 24
+    """Control events of clients a round."""
+    events: int = 16
+    """Publications compared at each rest."""
+
+    @classmethod
+    def of(cls, seed: int, brokers: int | None = None) -> Size:
+        """The size of a seed: mostly small overlays, where more happens in the same time; up to 100 brokers."""
+        rng = random.Random(f"size {seed}")
+        most = rng.choice((4, 6, 8, 8, 12, 25, 50, 100))
+        return cls(brokers=brokers or rng.randint(2, most))
+
+
+def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noqa: B008 frozen
+    """The scenario of a seed."""
+    rng, pruning = random.Random(f"scenario {seed}"), random.Random(f"pruning {seed}")
+    brokers = tuple(f"b{i}" for i in range(1, size.brokers + 1))
+    overlay = _draw_overlay(rng, brokers)
+    kinds = rng.sample(sorted(ATTRIBUTES), rng.choice((1, 2, 2, 3)) if size.brokers <= 20 else 1)
+    settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
+    first = [_draw_type(rng, kind, size.brokers * len(kinds), pruning) for kind in kinds]
+    hosting = _draw_hosting(rng, brokers)
+    variants = [_text(overlay, settings, first)]
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        parts = size.brokers * len(kinds)
+        changed = [t if rng.random() < 0.4 else _draw_type(rng, t.kind, parts, pruning) for t in first]
+        if rng.random() < 0.3:
+            settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
+        if rng.random() < 0.5 and len(hosting) == 1:
+            overlay = _draw_overlay(rng, brokers)
+        variants.append(_text(overlay, settings, changed))
+    config = parse(variants[0])
+    drawn = Scenario(seed, tuple(variants), hosting, rng.choice((900, 4_000, 512 * 1024)))
+    clients = _Clients(rng, config, workload, seed)
+    actions: list[Action] = []
+    for _ in range(size.rounds):
+        actions += _draw_round(rng, drawn, clients, size)
+    return drawn.with_actions(tuple(actions))
+
+
+def _draw_overlay(rng: random.Random, brokers: tuple[str, ...]) -> Overlay:
+    """A tree between a star and a chain: each broker hangs on one of the last two before it, or on any."""
+    links = []
+    for i in range(1, len(brokers)):
+        parent = max(0, i - rng.randint(1, 2)) if rng.random() < 0.5 else rng.randrange(i)
+        links.append((brokers[parent], brokers[i]))
+    return Overlay(brokers, tuple(links))
+
+
+def _draw_hosting(rng: random.Random, brokers: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    n = min(len(brokers), rng.choice((1, 2, 2, 3, 4)))
+    homes = [*range(n), *(rng.randrange(n) for _ in brokers[n:])]
+    rng.shuffle(homes)
+    return tuple(tuple(b for b, home in zip(brokers, homes, strict=True) if home == i) for i in range(n))
+
+
+@dataclass(frozen=True)
+class _Type:
+    kind: str
+    reduction: str
+    parameters: str
+    advertisements: bool
+    cubes: int
+    index: tuple[str, ...]
+    bits: int | None
+    pruning: tuple[int | None, int | None]
+    """Budgets for advertisements and subscriptions."""
+
+
+def _draw_type(rng: random.Random, kind: str, brokers: int, pruning: random.Random) -> _Type:
+    index = rng.choice(INDEXES[kind])
+    cubes = rng.choice((1, 2, 4, 8, 16, 32, 64))
+    while cubes > 1 and cubes * brokers > PARTS_MAX:
+        cubes //= 2
+    least = -(-(cubes.bit_length() - 1) // max(1, len(index)))
+    bits = rng.choice((None, max(least, 2), max(least, 3), max(least, 5))) if index else None
+    reduction = rng.choice(
+        ("none", "covering", "covering", "mics", "mics", "negative-space", "hybrid", "probabilistic")
+    )
+    parameters, advertisements = rng.choice(REDUCTIONS[reduction]), rng.random() < 0.3
+    budgets = (pruning.choice(BUDGETS) if advertisements else None, pruning.choice(BUDGETS))
+    return _Type(kind, reduction, parameters, advertisements, cubes, index, bits, budgets)
+
+
+def _text(overlay: Overlay, settings: str, types: list[_Type]) -> str:
+    lines = ["[settings]", settings, "[overlay]", f"brokers = {_listed(overlay.brokers)}"]
+    lines.append(f"links = [{', '.join(_listed(link) for link in overlay.links)}]")
+    for t in types:
+        lines += [f'[types."{t.kind}"]', f'reduction = "{t.reduction}"', f"cubes = {t.cubes}"]
+        lines += [f"advertisements = {str(t.advertisements).lower()}"]
+        lines += [f"index = {_listed(t.index)}"] if t.index else []
+        lines += [] if t.bits is None else [f"bits = {t.bits}"]
+        named = zip(("advertisements", "subscriptions"), t.pruning, strict=True)
+        lines += [f'[types."{t.kind}".pruning]', *(f"{name} = {n}" for name, n in named if n is not None)]
+        lines += [f'[types."{t.kind}".parameters]', t.parameters, f'[types."{t.kind}".attributes]']
+        lines += ATTRIBUTES[t.kind]
+    return "\n".join(lines)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return "[" + ", ".join(f'"{name}"' for name in names) + "]"
+
+
+# ── what happens in a round ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _draw_round(rng: random.Random, scenario: Scenario, clients: _Clients, size: Size) -> list[Action]:
+    actions: list[Action] = []
+    n = len(scenario.hosting)
+    pace = [rng.choice((0.0, 0.2, 1.0, 1.0)) for _ in range(n)]
+    """How often each deployment steps; some stand still for a whole round."""
+    faults = rng.random() < 0.7
+    for _ in range(size.changes):
+        actions.append(clients.draw())
+        for i in range(n):
+            while rng.random() < 0.4 * pace[i]:
+                actions.append(Step(i, rng.getrandbits(32), crash=faults and rng.random() < 0.2))
+        if faults and rng.random() < 0.08:
+            actions.append(_draw_fault(rng, scenario))
+        if rng.random() < 0.25:
+            actions.append(Publish(rng.getrandbits(32), 2))
+        if rng.random() < 0.03:
+            actions.append(Fence(rng.getrandbits(32), size.events // 2))
+    actions.append(Rest(rng.getrandbits(32), size.events, rng.random() < 0.3))
+    return actions
+
+
+def _draw_fault(rng: random.Random, scenario: Scenario) -> Action:
+    deployment, seed = rng.randrange(len(scenario.hosting)), rng.getrandbits(32)
+    kind = rng.randrange(8)
+    if kind == 0:
+        return LoseIndex(deployment, seed)
+    if kind in (1, 7):
+        return LoseMessage(seed)
+    if kind == 2:
+        return Compact()
+    if kind == 3:
+        return Restart(deployment)
+    if kind == 4 and len(scenario.variants) > 1:
+        return Begin(deployment, seed, rng.randrange(len(scenario.variants)))
+    return Begin(deployment, seed)
+
+
+@dataclass
+class _Clients:
+    """Clients and publishers, and what each key said last."""
+
+    rng: random.Random
+    config: Config
+    workload: Workload
+    seed: int
+    keys: dict[tuple[bool, Name], Register] = field(default_factory=dict)
+    versions: dict[tuple[bool, Name], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        types = self.config.types
+        self.filters = {name: self.workload.filters(t, self.seed) for name, t in types.items()}
+
+    def draw(self) -> Action:
+        rng = self.rng
+        chance = rng.random()
+        if chance < 0.03:
+            return self._nonsense()
+        known = list(self.keys)
+        if known and chance < 0.20:
+            return self._withdraw(*rng.choice(known))
+        if known and chance < 0.26:
+            advertisement, name = rng.choice(known)
+            return Lapse(name, advertisement)
+        if known and chance < 0.32:
+            return self._again(*rng.choice(known))
+        return self._register()
+
+    def _register(self) -> Register:
+        rng = self.rng
+        type_name = rng.choice(list(self.config.types))
+        advertisement = rng.random() < (0.35 if self.config.types[type_name].advertisements else 0.05)
+        broker = rng.choice(self.config.overlay.brokers)
+        prefix = "" if rng.random() < 0.2 else f"{broker}-"
+        name = (broker, type_name, f"{prefix}{'a' if advertisement else 's'}{rng.randint(0, 4)}")
+        known = self.keys.get((advertisement, name))
+        text = self._filter(type_name, None if known is None else known.filter)
+        if advertisement:
+            owner, sink = f"p{rng.randint(0, 1)}", None
+        else:
+            owner = known.owner if known and rng.random() < 0.8 else f"c{rng.randint(0, 6)}"
+            sink = rng.choice((None, None, None, "shared.sink"))
+        action = Register(
+            name,
+            owner,
+            text,
+            advertisement,
+            version=self._version(advertisement, name),
+            ttl_ms=rng.choice((None, None, 60_000)),
+            sink=sink,
+        )
+        self.keys[advertisement, name] = action
+        return action
+
+    def _version(self, advertisement: bool, name: Name) -> int | None:
+        """Mostly none; now and then a higher one, an equal one, or an old one."""
+        last = self.versions.get((advertisement, name), 0)
+        if self.rng.random() < 0.7:
+            return None
+        version = max(0, last + self.rng.choice((-3, -1, 0, 1, 2, 5)))
+        self.versions[advertisement, name] = max(last, version)
+        return version
+
+    def _withdraw(self, advertisement: bool, name: Name) -> Withdraw:
+        return Withdraw(name, advertisement, self._version(advertisement, name))
+
+    def _again(self, advertisement: bool, name: Name) -> Register:
+        """The very same event once more."""
+        return self.keys[advertisement, name]
+
+    def _nonsense(self) -> Nonsense:
+        rng = self.rng
+        broker, type_name = rng.choice(self.config.overlay.brokers), rng.choice(list(self.config.types))
+        good, key = '{"client": "c0", "filter": "TRUE"}', f"{broker}/{type_name}/bad"
+        return rng.choice(
+            (
+                Nonsense(key, '{"client": "c0", "filter": "x <"}', "filter-syntax"),
+                Nonsense(key, '{"client": "c0", "filter": "nowhere = 1"}', "filter-attribute"),
+                Nonsense(key, '{"client": "c0"', "bad-json"),
+                Nonsense(key, '{"filter": "TRUE"}', "bad-value"),
+                Nonsense(f"nobody/{type_name}/s", good, "unknown-broker"),
+                Nonsense(f"{broker}/nothing/s", good, "unknown-type"),
+                Nonsense("?", good, "bad-key"),
+                Nonsense(None, good, "bad-key"),
+            )
+        )
+
+    # ── filters ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _filter(self, type_name: str, before: str | None) -> str:
+        """A filter of the workload, a box, everything, or something near what the key said before."""
+        rng = self.rng
+        if rng.random() < 0.1:
+            return "TRUE"
+        fresh = self.filters[type_name]() if rng.random() < 0.3 else self._box(self.config.types[type_name])
+        if before is None or before == "TRUE" or len(before) > 300 or rng.random() < 0.5:
+            return fresh
+        return f"({before}) {rng.choice(('AND', 'OR'))} ({fresh})"
+
+    def _box(self, event_type: EventType) -> str:
+        numbers = [a for a in event_type.attributes if a.kind in ("int", "float")]
+        some = numbers if self.rng.random() < 0.7 else [self.rng.choice(numbers)]
+        return " AND ".join(self._span(a) for a in some)
+
+    def _span(self, attribute: Attribute) -> str:
+        rng = self.rng
+        assert isinstance(attribute.min, int | float)
+        assert isinstance(attribute.max, int | float)
+        width = attribute.max - attribute.min
+        low = attribute.min + width * rng.randint(0, 19) / 20
+        high = low + width * rng.choice((0, 1, 1, 2, 4, 10, 20)) / 20
+        ends = (int(low), int(high)) if attribute.kind == "int" else (low, high)
+        return f"{attribute.name} BETWEEN {ends[0]} AND {ends[1]}"

@@ -1,0 +1,512 @@
+"""A deterministic world around the real core: topics are lists, batches are steps, faults are drawn from a seed.
+
+    client.send ──> topics ──> SimulatedDeployment.step (handle every key) ──> topics ... ──> quiet
+                                     └──> index, part by part ──> World.publish ──> deliveries, links
+
+The drivers here do what the job and its two queries do, no more: plan a batch, group it by key, call `handle`, write
+index and outputs. What real ones do in no order, these do in an order drawn from a seed: keys of a batch, parts of the
+index, records of different producers and topics.
+
+    crash          dies anywhere inside a batch: parts of the index and a beginning of each producer's records of each
+                   topic are written, the states are not; the next step is the same batch again
+    begin          the checkpoint is lost, or the configuration changes: a new generation from the registry; may be cut
+                   off in the middle, others may go on meanwhile; the inboxes go on where offsets were last committed
+    lose_index     Redis forgot parts of the index: routing waits until they are written again
+
+`watch` is told of every part of an index that comes into force, so that a judge can look between any two writes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+
+from state.compiled_part import CompiledPart, load_part
+from state.config import Config, Overlay
+from state.control.context import Context
+from state.control.handle import handle
+from state.control.home import Fact, decode_fact
+from state.control.protocol import Republish, encode, seeds
+from state.control.rebuild import rebuild
+from state.control.samples import SAMPLE_MAX, samples_of
+from state.errors import HilcastError
+from state.keys import UNROUTABLE, Key, home_key, index_keys
+from state.messages import Output, Record, split_key
+from state.routing.junction import Junction
+from state.routing.sweep import Tree, route
+from state.space.decode import RankBatch, decode
+from state.space.grid import Grid
+
+PRODUCERS = 2
+"""Tasks of a batch, each with a producer of its own: what two of them write stands in any order."""
+VERSIONS_KEPT = 4
+"""Versions of a part that a route task may still hold while another part is newer."""
+
+
+@dataclass
+class Log:
+    """Topics as lists of records, with a clock that only counts."""
+
+    topics: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
+    now_ms: int = 0
+
+    def append(self, output: Output) -> Record:
+        self.now_ms += 1
+        records = self.topics[output.topic]
+        record = Record(output.topic, 0, len(records), self.now_ms, output.key, output.value, output.headers)
+        records.append(record)
+        return record
+
+    def end(self, topic: str) -> int:
+        return len(self.topics[topic])
+
+    def lose(self, topic: str, offset: int) -> None:
+        """Let a record be gone; its offset stays."""
+        lost = self.topics[topic][offset]
+        self.topics[topic][offset] = replace(lost, key=None, value=None, headers=())
+
+    def compact(self, topic: str) -> None:
+        """Keep the last record of each key, and no key whose last record is null."""
+        last = {record.key: record for record in self.topics[topic]}
+        self.topics[topic] = [record for record in last.values() if record.value is not None]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One publication."""
+
+    id: str
+    type: str
+    broker: str
+    value: bytes
+    source: str = ""
+    """The publisher."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One copy that a client got."""
+
+    client: str
+    destination: str
+    event: str
+    subscriptions: tuple[str, ...]
+
+
+@dataclass
+class Outcome:
+    """What became of one publication."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    links: list[tuple[str, str]] = field(default_factory=list)
+    refused: bool = False
+    """No advertisement of its publisher holds for it."""
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """An event that stands at a broker; `origin` is the neighbour it came from."""
+
+    row: int
+    broker: str
+    origin: str | None
+
+
+class SimulatedDeployment:
+    """The job of one deployment: states, positions, and the index that routing uses."""
+
+    def __init__(self, world: World, config: Config) -> None:
+        self.world = world
+        self.config = config
+        self.grids = world.grids(config)
+        self.generation = 0
+        self.batch = 0
+        self.states: dict[str, bytes] = {}
+        self.positions: dict[str, int] = {}
+        self.committed: dict[str, int] = {}
+        """What others see of the positions; may lie behind."""
+        self.planned: dict[str, int] | None = None
+        """Where the batch that crashed ends; it is replayed as it was."""
+        self.index: dict[Key, CompiledPart] = {}
+        self.versions: dict[Key, deque[CompiledPart]] = {}
+        """Versions of each part that a route task may hold, newest last."""
+        self._seeded_to = 0
+        self._junctions: dict[tuple[str, str], Junction] = {}
+        """The last junction of each broker and type, whose filters the next one takes over."""
+        self.begin()
+
+    @property
+    def name(self) -> str:
+        return self.config.deployment.name
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return self.config.deployment.hosts
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        topics = self.config.topics
+        return (topics.advertisements, topics.subscriptions, topics.control)
+
+    # ── generations ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(
+        self,
+        config: Config | None = None,
+        rng: random.Random | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begin a generation from the registry, as after a lost checkpoint or a changed configuration.
+
+        With `rng` the first attempt may die half way.
+        """
+        if config is not None and config.fingerprint() != self.config.fingerprint():
+            self.config = replace(config, deployment=replace(config.deployment, name=self.name, hosts=self.hosts))
+            self.grids = self.world.grids(config)
+        if rng is not None and rng.random() < 0.3:
+            self._install(meanwhile, lambda outputs: outputs[: rng.randint(0, len(outputs))])
+        self._install(meanwhile, lambda outputs: outputs)
+
+    def _install(self, meanwhile: Callable[[], None], written: Callable[[list[Output]], list[Output]]) -> None:
+        """Read the registry, then note the end of the control topic, then rebuild; others may go on in between."""
+        log, topics = self.world.log, self.config.topics
+        self.generation += 1
+        facts = self.world.facts()
+        meanwhile()
+        self.positions = {
+            topics.advertisements: self.committed.get(topics.advertisements, 0),
+            topics.subscriptions: self.committed.get(topics.subscriptions, 0),
+            topics.control: log.end(topics.control),
+        }
+        meanwhile()
+        self._life = Context(self.config, self.generation, 0, samples=self.world.samples(self.config))
+        self._life.__dict__["grids"] = self.grids
+        rebuilt = rebuild(facts, self.context(0))
+        outputs = [
+            Output(topics.control, key.encode(), encode(seed))
+            for key, blob in rebuilt.states.items()
+            for seed in seeds(self.generation, blob)
+        ]
+        for output in written(outputs + rebuilt.outputs):
+            log.append(output)
+        self.batch, self.states, self.planned = 0, {}, None
+        self._seeded_to = log.end(topics.control)
+        self.commit()
+        self.index, self.versions, self._junctions = {}, {}, {}
+        for text, blob in rebuilt.indexes.items():
+            self._put_in_force(Key.parse(text), load_part(blob))
+        self.world.watch(self, None)
+
+    def context(self, batch: int) -> Context:
+        """What the keys of this deployment know in a batch of the present generation."""
+        return self._life.at(self.generation, batch)
+
+    def restart(self) -> None:
+        """Stop and start again on the same checkpoint: only what is in memory is gone."""
+        self._junctions = {}
+
+    # ── the control query ───────────────────────────────────────────────────────────────────────────────────────
+
+    def behind(self) -> bool:
+        return any(self.positions[topic] < self.world.log.end(topic) for topic in self.inputs)
+
+    def step(
+        self,
+        rng: random.Random | None = None,
+        crash: bool = False,
+        whole: bool = False,
+        until: Mapping[str, int] | None = None,
+    ) -> None:
+        """Handle one batch: everything up to the end, or with `rng` up to any place (unless `whole`), in any order.
+
+        `until` cuts it there: no further than that.
+        """
+        assert not crash or rng is not None
+        ends = self.planned = self.planned or self._plan(None if whole else rng, until)
+        groups = self._groups(ends)
+        keys = sorted(groups)
+        if rng is not None:
+            rng.shuffle(keys)
+        if crash:
+            assert rng is not None
+            keys = keys[: rng.randint(0, len(keys))]
+        context = self.context(self.batch)
+        states: dict[str, bytes] = {}
+        outputs: list[list[Output]] = [[] for _ in range(PRODUCERS)]
+        for number, key in enumerate(keys):
+            result = handle(key, self.states.get(key), groups[key], context)
+            if result.state is not None:
+                states[key] = result.state
+            outputs[number % PRODUCERS if rng is not None else 0] += result.outputs
+            if result.index is not None:
+                self._put_in_force(Key.parse(key), load_part(result.index))
+                self.world.watch(self, Key.parse(key))
+        self._write(outputs, rng, crash)
+        if crash:
+            return
+        self.states |= states
+        self.positions, self.planned = ends, None
+        self.batch += 1
+        if rng is None or rng.random() < 0.7:
+            self.commit()
+
+    def commit(self) -> None:
+        """Let others know how far this deployment is."""
+        self.committed = dict(self.positions)
+
+    def _plan(self, rng: random.Random | None, until: Mapping[str, int] | None) -> dict[str, int]:
+        ends = dict(until) if until is not None else {topic: self.world.log.end(topic) for topic in self.inputs}
+        ends = {topic: max(end, self.positions[topic]) for topic, end in ends.items()}
+        if rng is not None:
+            ends = {topic: rng.randint(self.positions[topic], end) for topic, end in ends.items()}
+        # the control query starts after the seeds of its generation were written, so its first batch has them all
+        ends[self.config.topics.control] = max(ends[self.config.topics.control], self._seeded_to)
+        return ends
+
+    def _groups(self, ends: Mapping[str, int]) -> dict[str, list[Record]]:
+        groups: dict[str, list[Record]] = defaultdict(list)
+        for topic in self.inputs:
+            for record in self.world.log.topics[topic][self.positions[topic] : ends[topic]]:
+                key = self._owner(record)
+                if key is not None:
+                    groups[key].append(record)
+        return groups
+
+    def _write(self, outputs: list[list[Output]], rng: random.Random | None, crash: bool) -> None:
+        """Write what each producer has: each topic in order, topics and producers in any."""
+        if rng is None:
+            for output in outputs[0]:
+                self.world.log.append(output)
+            return
+        streams: dict[tuple[int, str], deque[Output]] = defaultdict(deque)
+        for producer, some in enumerate(outputs):
+            for output in some:
+                streams[producer, output.topic].append(output)
+        left = {name: rng.randint(0, len(some)) if crash else len(some) for name, some in streams.items()}
+        waiting = [name for name, n in left.items() if n]
+        while waiting:
+            name = rng.choice(waiting)
+            self.world.log.append(streams[name].popleft())
+            left[name] -= 1
+            if not left[name]:
+                waiting.remove(name)
+
+    def _owner(self, record: Record) -> str | None:
+        """Which key answers a record, if it is one of ours: what the control query's SQL computes."""
+        if record.topic == self.config.topics.control:
+            key = (record.key or b"").decode()
+            broker, _, rest = key.partition("/")
+            return key if broker in self.hosts and rest.split("/")[0] in self.config.types else None
+        try:
+            broker, type_name, id = split_key(record.key)
+        except HilcastError:
+            broker = ""
+        if broker in self.hosts:
+            known = type_name in self.config.types
+            return str(home_key(broker, type_name, id, self.config)) if known else UNROUTABLE
+        first = self.config.overlay.brokers[0] in self.hosts
+        return UNROUTABLE if first and broker not in self.config.overlay.brokers else None
+
+    # ── the index ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _put_in_force(self, key: Key, part: CompiledPart) -> None:
+        self.index[key] = part
+        self.versions.setdefault(key, deque(maxlen=VERSIONS_KEPT)).append(part)
+
+    def forget_versions(self) -> None:
+        """Every route task has the newest version of every part."""
+        self.versions = {key: deque([part], maxlen=VERSIONS_KEPT) for key, part in self.index.items()}
+
+    def lose_index(self, rng: random.Random) -> None:
+        """Let Redis forget some parts or all, and have them written again."""
+        share = rng.choice((0.2, 1.0))
+        for key in [key for key in self.index if rng.random() < share]:
+            del self.index[key]
+        self.ask_for_index()
+
+    def ask_for_index(self) -> None:
+        """Ask for every part that is missing."""
+        for key in self.missing():
+            self.world.log.append(Output(self.config.topics.control, str(key).encode(), encode(Republish())))
+
+    def missing(self) -> list[Key]:
+        """Parts that routing waits for."""
+        return [key for key in index_keys(self.config, self.hosts) if key not in self.index]
+
+    def junctions(self, type_name: str, rng: random.Random | None = None) -> dict[str, Junction]:
+        """The hosted brokers, ready to route; with `rng` each part is one of its last versions."""
+        if rng is None:
+            now = {b: {key: self.index[key] for key in self._parts(b, type_name)} for b in self.hosts}
+            return {broker: self._junction(broker, type_name, parts) for broker, parts in now.items()}
+        chosen = {b: {key: rng.choice(self.versions[key]) for key in self._parts(b, type_name)} for b in self.hosts}
+        return {broker: self._junction(broker, type_name, parts) for broker, parts in chosen.items()}
+
+    def _junction(self, broker: str, type_name: str, parts: Mapping[Key, CompiledPart]) -> Junction:
+        """The junction of a route worker: one that lives on and takes in what differs."""
+        known = self._junctions.get((broker, type_name))
+        if known is None:
+            known = Junction(self.config.types[type_name], self.grids[type_name])
+            self._junctions[broker, type_name] = known
+        known.update(parts)
+        return known
+
+    def _parts(self, broker: str, type_name: str) -> list[Key]:
+        return [key for key in index_keys(self.config, (broker,)) if key.type == type_name]
+
+    # ── the route query ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def route(
+        self,
+        type_name: str,
+        events: Sequence[Event],
+        arrivals: Sequence[_Arrival],
+        outcomes: list[Outcome],
+        rng: random.Random | None = None,
+    ) -> list[_Arrival]:
+        """Route events that stand at brokers of ours; return those that left for other deployments' brokers."""
+        batch = decode(self.config.types[type_name], [events[a.row].value for a in arrivals])
+        assert batch.valid.all()
+        junctions = self.junctions(type_name, rng)
+        entered: dict[tuple[str, str | None], list[int]] = defaultdict(list)
+        for i, arrival in enumerate(arrivals):
+            if arrival.origin is not None or self._conforms(events[arrival.row], i, batch, junctions):
+                entered[arrival.broker, arrival.origin].append(i)
+            else:
+                outcomes[arrival.row].refused = True
+        hosts = frozenset(self.hosts)
+        rows = {place: np.array(some, np.int64) for place, some in entered.items()}
+        routed = route(self.world.tree(self.config), hosts, junctions, batch, rows)
+        united: dict[tuple[int, str, str], set[str]] = defaultdict(set)
+        for broker, (found, owners) in routed.matches.items():
+            junction = junctions[broker]
+            for i, owner in zip(found.tolist(), owners.tolist(), strict=True):
+                united[i, junction.clients[owner], junction.destinations[owner]].add(junction.ids[owner])
+        for (i, client, destination), ids in sorted(united.items()):
+            row = arrivals[i].row
+            outcomes[row].deliveries.append(Delivery(client, destination, events[row].id, tuple(sorted(ids))))
+        left = []
+        for (origin, target), crossing in routed.links.items():
+            for i in crossing.tolist():
+                outcomes[arrivals[i].row].links.append((origin, target))
+                if target not in hosts:
+                    left.append(_Arrival(arrivals[i].row, target, origin))
+        return left
+
+    def _conforms(self, event: Event, row: int, batch: RankBatch, junctions: Mapping[str, Junction]) -> bool:
+        if not self.config.types[event.type].advertisements:
+            return True
+        return bool(junctions[event.broker].conforming(batch, np.array([row]), [event.source])[0])
+
+
+class World:
+    """One overlay, its topics, and the deployments that host it."""
+
+    def __init__(self, config: Config, hosting: Sequence[tuple[str, ...]] | None = None) -> None:
+        self.log = Log()
+        self.config = config
+        self.watch: Callable[[SimulatedDeployment, Key | None], None] = lambda deployment, key: None
+        """Told of each part that comes into force, and with None of a new generation."""
+        self._grids: dict[str, dict[str, Grid]] = {}
+        self._trees: dict[Overlay, Tree] = {}
+        self._published: deque[Record] = deque(maxlen=2 * SAMPLE_MAX)
+        self.deployments: list[SimulatedDeployment] = []
+        for i, hosts in enumerate(hosting or [config.overlay.brokers]):
+            deployment = replace(config.deployment, name=f"d{i}", hosts=hosts)
+            self.deployments.append(SimulatedDeployment(self, replace(config, deployment=deployment)))
+
+    def host(self, broker: str) -> SimulatedDeployment:
+        """The deployment that hosts a broker."""
+        return next(d for d in self.deployments if broker in d.hosts)
+
+    def grids(self, config: Config) -> dict[str, Grid]:
+        """Grids of a configuration, built once."""
+        fingerprint = config.fingerprint()
+        if fingerprint not in self._grids:
+            self._grids[fingerprint] = Context(config, 0, 0).grids
+        return self._grids[fingerprint]
+
+    def samples(self, config: Config) -> dict[str, list[dict[str, object]]]:
+        """What a generation that begins now knows of publications, for types that are pruned."""
+        return samples_of(self._published, config)
+
+    def tree(self, config: Config) -> Tree:
+        """The overlay of a configuration as a tree, hung up once."""
+        if config.overlay not in self._trees:
+            self._trees[config.overlay] = Tree.of(config.overlay)
+        return self._trees[config.overlay]
+
+    def facts(self) -> list[tuple[str, str, str, str, Fact]]:
+        """What the registry says: the last record of each key."""
+        last: dict[bytes, bytes | None] = {}
+        for record in self.log.topics[self.config.topics.registry]:
+            last[record.key or b""] = record.value
+        found = []
+        for key, value in last.items():
+            kind, broker, type_name, id = key.decode().split("/")
+            if value is not None:
+                found.append((kind, broker, type_name, id, decode_fact(value)))
+        return found
+
+    def send(self, topic: str, key: str, value: Mapping[str, object] | None, version: int | None = None) -> Record:
+        """A client's control event."""
+        headers = () if version is None else (("hilcast_version", str(version).encode()),)
+        return self.log.append(
+            Output(topic, key.encode(), None if value is None else msgspec.json.encode(value), headers)
+        )
+
+    def settle(self, limit: int = 1000, rng: random.Random | None = None) -> int:
+        """Step every deployment until nothing is left to read; return how many rounds it took."""
+        for rounds in range(limit):
+            late = [d for d in self.deployments if d.behind()]
+            if not late:
+                return rounds
+            for deployment in late:
+                deployment.step(rng, whole=True)
+        raise AssertionError("the world does not come to rest")
+
+    def fence(self, between: Callable[[SimulatedDeployment, Mapping[str, int]], None]) -> int:
+        """Wait as `hilcast wait` does: until everything sent so far is in force; return how many rounds that takes.
+
+        A round notes where the topics end, and is over when every deployment has committed that. `between(deployment,
+        ends)` is to bring one nearer. One round a hop: home, its cubes, a neighbour's; back again for advertisements.
+        """
+        hops = self.config.overlay.diameter()
+        advertised = any(t.advertisements for d in self.deployments for t in d.config.types.values())
+        rounds = (2 * hops if advertised else hops) + 2
+        for _ in range(rounds):
+            ends = {topic: self.log.end(topic) for topic in self.deployments[0].inputs}
+            for deployment in self.deployments:
+                for _ in range(1000):
+                    if all(deployment.committed[topic] >= end for topic, end in ends.items()):
+                        break
+                    between(deployment, ends)
+                else:
+                    raise AssertionError(f"{deployment.name} does not get on")
+        return rounds
+
+    def publish(self, event: Event) -> tuple[list[Delivery], list[tuple[str, str]]]:
+        """Route one event through every deployment it reaches; deliveries of all, links crossed."""
+        outcome = self.publish_all([event])[0]
+        return outcome.deliveries, outcome.links
+
+    def publish_all(self, events: Sequence[Event], rng: random.Random | None = None) -> list[Outcome]:
+        """Route events, a batch per deployment and type, until none is on its way."""
+        outcomes = [Outcome() for _ in events]
+        for event in events:
+            headers = (("ce_type", event.type.encode()),)
+            self._published.append(Record(self.config.topics.publications, 0, 0, 0, None, event.value, headers))
+        waiting = [_Arrival(row, event.broker, None) for row, event in enumerate(events)]
+        while waiting:
+            batches: dict[tuple[str, str], list[_Arrival]] = defaultdict(list)
+            for arrival in waiting:
+                batches[self.host(arrival.broker).name, events[arrival.row].type].append(arrival)
+            waiting = []
+            for (name, type_name), arrivals in sorted(batches.items()):
+                host = next(d for d in self.deployments if d.name == name)
+                waiting += host.route(type_name, events, arrivals, outcomes, rng)
+        return outcomes
