@@ -135,9 +135,7 @@ def _add_control(add: Add) -> None:
     made = add("unsubscribe", "registrations:unsubscribe", "withdraw a subscription; print the receipt")
     common(made)
     made.add_argument("id", metavar="ID")
-    made = add(
-        "advertise", "registrations:advertise", "enter an advertisement, or replace its filter; print the receipt"
-    )
+    made = add("advertise", "registrations:advertise", "enter or replace an advertisement; print the receipt")
     common(made)
     made.add_argument("-p", "--publisher", required=True, help="the source of its events (ce_source)")
     made.add_argument("--id", help="of the advertisement; one is made if none is given")

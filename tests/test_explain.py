@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from infra.kafka import open_transport
+from infra.kafka.reading import newest
 from infra.local.ports import free_port
 from producers import Publisher, cli
-from producers.commands.reading import newest
 from state.compiled_part import compile_part
 from state.config import parse
 from state.control.context import Context

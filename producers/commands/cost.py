@@ -7,9 +7,9 @@ import dataclasses
 from itertools import islice
 
 from infra.kafka import open_transport
+from infra.kafka.reading import newest
 from producers.cli import config_path
 from producers.commands.output import print_json, table
-from producers.commands.reading import newest
 from producers.verify.envelope import read_publication
 from state.config import Config, load
 from state.cost import Cost, Sample, measured

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 import redis
 
 from infra.kafka import Transport, open_transport
+from infra.kafka.reading import every, newest
 from producers.cli import config_path
 from producers.commands.output import Style, table
-from producers.commands.reading import every, newest
 from producers.verify.envelope import read_publication
 from state.compiled_part import CompiledPart
 from state.config import Config, load

@@ -13,9 +13,9 @@ from typing import Any
 import redis
 
 from infra.kafka import open_transport
+from infra.kafka.reading import every
 from producers.client.spans import read_spans
 from producers.commands.output import table
-from producers.commands.reading import every
 from state.config import Config
 from state.distribution.assignment import BROADCAST, Assignment
 from state.errors import HilcastError

@@ -18,7 +18,7 @@ PATIENCE_S = 5.0
 def every(transport: Transport, topic: str) -> Iterator[Record]:
     """Every record of a topic up to its end now, of each partition in order."""
     spans = {(topic, p): transport.span(topic, p) for p in transport.partitions(topic)}
-    return _between(transport, spans)
+    return between(transport, spans)
 
 
 def newest(transport: Transport, topics: Iterable[str], chunk: int = CHUNK) -> Iterator[Record]:
@@ -29,12 +29,12 @@ def newest(transport: Transport, topics: Iterable[str], chunk: int = CHUNK) -> I
     spans = {(topic, p): transport.span(topic, p) for topic in topics for p in transport.partitions(topic)}
     while any(low < end for low, end in spans.values()):
         window = {partition: (max(low, end - chunk), end) for partition, (low, end) in spans.items()}
-        found = list(_between(transport, window))
+        found = list(between(transport, window))
         yield from sorted(found, key=lambda record: (record.timestamp_ms, record.offset), reverse=True)
         spans = {partition: (low, window[partition][0]) for partition, (low, _) in spans.items()}
 
 
-def _between(transport: Transport, spans: Mapping[Partition, tuple[int, int]]) -> Iterator[Record]:
+def between(transport: Transport, spans: Mapping[Partition, tuple[int, int]]) -> Iterator[Record]:
     """What stands from the first offset of each span to before its last."""
     left = {partition: end for partition, (low, end) in spans.items() if low < end}
     if not left:
