@@ -370,29 +370,6 @@ def span_below(attribute: Attribute, literal: int | float, inclusive: bool) -> S
     return (low, high) if low <= high else None
 
 
-def span_above(attribute: Attribute, literal: int | float, inclusive: bool) -> Span | None:
-    """Return the ranks of all values `> literal` (or `>=`): what `span_below` leaves of the present ones.
-
-    >>> span_above(Attribute("volume", "int"), 1.5, inclusive=True)[0]
-    2
-    """
-    low, high = present_span(attribute)
-    low = max(low, _last_at_most(attribute, literal, not inclusive) + 1)
-    return (low, high) if low <= high else None
-
-
-def span_equal(attribute: Attribute, literal: int | float) -> Span | None:
-    """Return the one rank of `literal`, or None where the attribute cannot hold it (1.5 for an int).
-
-    >>> span_equal(Attribute("price", "float"), 2**53 + 1) is None
-    True
-    """
-    below, above = span_below(attribute, literal, True), span_above(attribute, literal, True)
-    if below is None or above is None or above[0] > below[1]:
-        return None
-    return above[0], below[1]
-
-
 def _last_at_most(attribute: Attribute, literal: int | float, inclusive: bool) -> int:
     """The greatest rank whose value is `<= literal` (`<` if not inclusive), not clipped to the present."""
     assert attribute.kind in ("int", "float", "timestamp"), attribute
