@@ -25,9 +25,8 @@ from state import overlay as overlays
 from state.errors import ConfigError
 from state.overlay import Overlay
 from state.secrets import ClientSettings, redacted
-from state.space.boxes import ABSENT, PRESENT_MAX
 from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType, Kind, Pruning
-from state.space.ranks import rank, unrank
+from state.space.ranks import ABSENT, PRESENT_MAX, rank, unrank
 from state.tables import Table, boolean, choice, fraction, integer, list_of, named, shown, text
 from state.tables import table as a_table
 from state.topics import Topics, metric_name

@@ -17,7 +17,7 @@ from state.cost import Sample, cost, measured
 from state.filters.grammar import parse
 from state.keys import Key
 from state.space.grid import Grid
-from state.space.ranks import ranks
+from state.space.points import ranks
 from tests import oracle
 from tests.producers.worlds import TEXT, configured
 

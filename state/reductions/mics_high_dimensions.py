@@ -34,11 +34,12 @@ from state.reductions.negative_tree import NegativeTree
 from state.reductions.packing import pack_entries, unpack_entries_and
 from state.reductions.reduction import Decision, Delta
 from state.reductions.rspc import decide, seed_of
-from state.space.boxes import PRESENT_MAX, PRESENT_MIN, Boxes, Ranks
+from state.space.boxes import Boxes, Ranks
 from state.space.event_type import EventType
 from state.space.grid import Grid
 from state.space.packing import Geometry, pack_numbers, unpack_numbers
 from state.space.ranges import Ranges
+from state.space.ranks import PRESENT_MAX, PRESENT_MIN
 
 FORMAT = 1
 

@@ -12,9 +12,10 @@ from producers.client.mapper import RANGES_MAX, Mapper
 from state.config import parse
 from state.errors import HilcastError
 from state.redis_index import RedisIndex
-from state.space.boxes import ABSENT, Boxes
+from state.space.boxes import Boxes
 from state.space.grid import Grid
 from state.space.mapping import EVENT_HEADER, map_subscription, read_event_mapping, read_subscription_mapping
+from state.space.ranks import ABSENT
 from tests.producers.test_client import Answering
 from tests.producers.test_transport import BOTH, read
 from tests.producers.worlds import answer, configured, text

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from state.errors import ConfigError, HilcastError
 from state.reductions.hybrid import COVERED, EXHAUSTED, UNCOVERED, Hybrid, covers, subtract
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
+from state.space.ranks import ABSENT, PRESENT_MAX
 from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
 
 DOMAIN = Boxes.of([([0, 0], [4, 4])])

@@ -16,8 +16,9 @@ from state.reductions import active_boxes, negative_space, negative_tree
 from state.reductions.negative_space import NegativeSpace, Settings
 from state.reductions.negative_tree import MERGE_MIN, NegativeTree
 from state.reductions.reduction import Reduction, add, remove
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
 from state.space.packing import Geometry
+from state.space.ranks import ABSENT, PRESENT_MAX
 from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
 
 
