@@ -8,8 +8,9 @@ import random
 
 import pytest
 
+from hilcast import Publisher
 from infra.local.ports import free_port
-from producers import Publisher, cli
+from producers import cli
 from state.config import parse as parse_config
 from state.control.context import Context
 from state.control.home import Home

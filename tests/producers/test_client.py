@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from producers import Advertiser, Publisher, RefusedError, Subscriber, UnansweredError, open_transport
+from hilcast import Advertiser, Publisher, RefusedError, Subscriber, UnansweredError
+from infra.kafka import open_transport
 from state.errors import HilcastError
 from streaming.topics import TopicKeeper
 from tests.producers.test_transport import BOTH, read

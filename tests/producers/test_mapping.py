@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from hilcast import Publisher, RefusedError, Subscriber
+from infra.kafka import open_transport
 from infra.local.ports import free_port
-from producers import Publisher, RefusedError, Subscriber, cli, open_transport
+from producers import cli
 from producers.client.mapper import RANGES_MAX, Mapper
 from state.config import parse
 from state.errors import HilcastError
