@@ -3,7 +3,7 @@
     text --tomllib--> tables --checks--> Config        or ConfigError with every fault and its place
 
 Everything that can be judged from the file alone is judged here, at start, all at once; a reduction's own
-`parameters` are kept as they are and judged by the reduction itself. Nothing is guessed or corrected.
+`parameters` are kept as they are and judged by `state/reductions/parameters.py`. Nothing is guessed or corrected.
 Left out: which file to read (`--config`, `HILCAST_CONFIG`) is decided by the command line.
 """
 
@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from state import overlay as overlays
 from state.errors import ConfigError
 from state.overlay import Overlay
+from state.reductions.parameters import SETTINGS, check_parameters
 from state.secrets import ClientSettings, redacted
 from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType, Kind, Pruning
 from state.space.ranks import ABSENT, PRESENT_MAX, rank, unrank
@@ -51,7 +52,6 @@ TYPE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,249}")
 
 KINDS = ("int", "float", "boolean", "category", "timestamp", "text")
-REDUCTIONS = ("none", "covering", "mics", "negative-space", "probabilistic", "hybrid")
 CUBES_MAX = 4096
 INDEX_MAX = 6
 INDEX_BITS_MAX = 63
@@ -456,7 +456,7 @@ def _read_type(types: Table, name: str, table: Table) -> EventType:
     event_type = EventType(
         name=name,
         attributes=attributes,
-        reduction=table.take("reduction", choice(*REDUCTIONS), "covering"),
+        reduction=table.take("reduction", choice(*SETTINGS), "covering"),
         parameters=dict(table.take("parameters", a_table, no_parameters)),
         advertisements=table.take("advertisements", boolean, False),
         cubes=table.take("cubes", _power_of_two, 16),
@@ -481,12 +481,9 @@ def _read_pruning(table: Table) -> Pruning:
 
 
 def _check_parameters(table: Table, event_type: EventType) -> None:
-    """Let the reduction judge its own parameters; its module is loaded only where there are some."""
-    if event_type.parameters:
-        from state.reductions import check_parameters
-
-        for fault in check_parameters(event_type):
-            table.fault("parameters", fault)
+    """Note the faults of the reduction's own parameters, unless the reduction itself is at fault."""
+    if event_type.reduction == table.raw.get("reduction", event_type.reduction):
+        table.faults += check_parameters(event_type, table.at("parameters"))
 
 
 def _power_of_two(value: object) -> int:

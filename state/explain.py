@@ -32,8 +32,8 @@ from state.filters.geometry import geometry
 from state.filters.printing import to_text, value_text
 from state.filters.tree import Filter
 from state.keys import Key, wide_key
-from state.reductions import forwards_ranges, range_cap
 from state.reductions.interval_table import range_id, range_of
+from state.reductions.parameters import forwards_ranges, range_cap
 from state.space.boxes import Boxes, Ranks
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
