@@ -25,7 +25,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from infra import versions
-from infra.kafka.settings import kafka_python, librdkafka
+from infra.kafka.dialects import kafka_python, librdkafka
 from infra.local import jars, java
 from state.config import Config
 from state.errors import HilcastError

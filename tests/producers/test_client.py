@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from infra.kafka.topic_keeper import TopicKeeper
 from producers import Advertiser, Publisher, RefusedError, Subscriber, UnansweredError, open_transport
 from state.errors import HilcastError
-from streaming.topics import TopicKeeper
 from tests.producers.test_transport import BOTH, read
 from tests.producers.worlds import answer, configured, delivered
 

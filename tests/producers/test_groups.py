@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from infra.kafka.topic_keeper import TopicKeeper
 from producers import Subscriber, open_transport
 from producers.client import spans as groups
 from producers.client import subscriber
@@ -17,7 +18,6 @@ from producers.client.spans import Spans
 from state.config import parse
 from state.errors import HilcastError
 from state.messages import Membership, Output, Span
-from streaming.topics import TopicKeeper
 from tests.producers.memory import MemoryKafka
 from tests.producers.test_transport import BOTH
 from tests.producers.worlds import TEXT, delivered, grouped, text
