@@ -26,7 +26,7 @@ from redis.retry import Retry
 
 from infra import versions
 from infra.extras import PACKAGES
-from infra.kafka.settings import kafka_python, librdkafka
+from infra.kafka.dialects import kafka_python, librdkafka
 from infra.local import jars, java
 from state.config import Config
 from state.errors import HilcastError

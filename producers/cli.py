@@ -109,12 +109,12 @@ Add = Callable[..., argparse.ArgumentParser]
 
 def _add_services(add: Add) -> None:
     for name, help in (("up", "start local Kafka and Redis for this configuration"), ("down", "stop them")):
-        made = add(name, f"services:{name}", help, extra="router")
+        made = add(name, f"running:{name}", help, extra="router")
         made.add_argument(
             "--data", type=Path, metavar="DIR", help="where they live; default var/local by the configuration"
         )
-    add("topics", "services:topics", "create the topics that the configuration needs", json=True)
-    add("run", "services:run", "run the streaming job in the foreground; SIGTERM stops it", extra="router")
+    add("topics", "running:topics", "create the topics that the configuration needs", json=True)
+    add("run", "running:run", "run the streaming job in the foreground; SIGTERM stops it", extra="router")
     made = add("wait", "registrations:wait", "return when everything sent so far is in force everywhere", json=True)
     made.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="give up after S seconds (60)")
 
@@ -189,7 +189,7 @@ def _add_looking(add: Add) -> None:
     _add_asking(add)
     made = add(
         "verify",
-        "checking:verify",
+        "diagnosis:verify",
         "recompute deliveries by flooding and compare; 1 if any is missing or wrong",
         json=True,
     )
@@ -199,7 +199,7 @@ def _add_looking(add: Add) -> None:
     made.add_argument(
         "--margin-ms", type=float, default=0.0, metavar="MS", help="how far clocks of Kafka brokers may be apart (0)"
     )
-    add("doctor", "checking:doctor", "check Java, jars, Kafka, Redis, topics, versions; say what to do", json=True)
+    add("doctor", "diagnosis:doctor", "check Java, jars, Kafka, Redis, topics, versions; say what to do", json=True)
 
 
 def _add_asking(add: Add) -> None:

@@ -23,6 +23,8 @@ from urllib.parse import urlsplit
 
 from state import overlay as overlays
 from state.errors import ConfigError
+from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX, fence_rounds
+from state.names import NAME, TOPIC_NAME, TYPE_NAME
 from state.overlay import Overlay
 from state.reductions.parameters import SETTINGS, check_parameters
 from state.secrets import ClientSettings, redacted
@@ -46,16 +48,7 @@ __all__ = [
     "redacted",
 ]
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""Brokers, clients, ids, deployments."""
-TYPE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,249}")
-
 KINDS = ("int", "float", "boolean", "category", "timestamp", "text")
-CUBES_MAX = 4096
-INDEX_MAX = 6
-INDEX_BITS_MAX = 63
-CELL_BITS_MAX = 16
 BUDGET_MAX = 10**12
 
 Scalar = str | int | float | bool
@@ -141,6 +134,10 @@ class Config:
     @cached_property
     def topics(self) -> Topics:
         return Topics(self.deployment.prefix)
+
+    def fence_rounds(self) -> int:
+        """How many rounds `hilcast wait` makes."""
+        return fence_rounds(self.overlay.diameter(), any(t.advertisements for t in self.types.values()))
 
     def fingerprint(self) -> str:
         """Return 16 hex digits that change with whatever makes a new generation of control state.
@@ -494,8 +491,8 @@ def _power_of_two(value: object) -> int:
 
 
 def _check_grid(table: Table, event_type: EventType, attributes: Iterable[str]) -> None:
-    if len(event_type.index) > INDEX_MAX:
-        table.fault("index", f"must name at most {INDEX_MAX} attributes, not {len(event_type.index)}")
+    if len(event_type.index) > DIMENSIONS_MAX:
+        table.fault("index", f"must name at most {DIMENSIONS_MAX} attributes, not {len(event_type.index)}")
     known = list(attributes)
     for name in event_type.index:
         if name not in known:

@@ -20,7 +20,9 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from infra.kafka.settings import librdkafka
+from infra.kafka.dialects import librdkafka
+from infra.kafka.retry import retried
+from infra.kafka.topic_keeper import TopicKeeper
 from state.config import Config
 from state.control.home import Fact
 from state.distribution.assignment import BROADCAST
@@ -31,9 +33,7 @@ from state.filters.geometry import geometry
 from state.messages import Membership, Span
 from state.redis_index import RedisIndex
 from state.space.decode import decode
-from streaming.patience import retried
 from streaming.registry import FactKey
-from streaming.topics import TopicKeeper
 
 SAMPLE = 1000
 """Publications of each partition that are looked at before groups are formed or judged."""

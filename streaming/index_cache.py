@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import redis
 from confluent_kafka import Producer
 
-from infra.kafka.settings import librdkafka
+from infra.kafka.dialects import librdkafka
 from state.compiled_part import CompiledPart
 from state.control.protocol import Republish, encode
 from state.distribution.assignment import Assignment

@@ -13,6 +13,7 @@ import pytest
 from hilcast import Publisher
 from infra.kafka import open_transport
 from infra.kafka.reading import newest
+from infra.kafka.topic_keeper import TopicKeeper
 from infra.local.ports import free_port
 from producers import cli
 from state.compiled_part import compile_part
@@ -35,7 +36,6 @@ from state.keys import Key
 from state.messages import Output
 from state.redis_index import RedisIndex
 from state.space.packing import unpack
-from streaming.topics import TopicKeeper
 from tests import oracle
 from tests.producers import worlds
 from tests.simulation.world import Event as Publication

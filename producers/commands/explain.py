@@ -17,7 +17,7 @@ from infra.kafka import Transport, open_transport
 from infra.kafka.reading import every, newest
 from producers.cli import config_path
 from producers.commands.output import Style, table
-from producers.verify.envelope import read_publication
+from producers.verify.independent_reader import read_publication
 from state.compiled_part import CompiledPart
 from state.config import Config, load
 from state.control.home import decode_fact

@@ -15,11 +15,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from producers.client.spans import Spans, read_spans
-from state.config import NAME, Config
+from state.config import Config
 from state.control.home import Fact
 from state.errors import HilcastError
 from state.flooding import NEVER, Delivered
 from state.messages import Record, read_registration
+from state.names import NAME
 
 
 def shared_topics(config: Config, existing: Iterable[str]) -> list[str]:

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from state.arrays import Bools, Floats, Ints
 from state.kernels import njit
-from state.space.hilbert import INDEX_BITS_MAX, Table, curve
+from state.limits import INDEX_BITS_MAX
+from state.space.hilbert import Table, curve
 
 RANGES_MAX = 2**18
 """Without a cap boxes are exact up to so many expected ranges, and beyond covered by so many at most."""

@@ -95,5 +95,8 @@ class MemoryReader:
         self.kafka.given += len(found)
         return found
 
+    def position(self, partition):
+        return max(self.positions[partition], self.kafka.lows[partition[0]])
+
     def close(self):
         self.kafka.open -= 1

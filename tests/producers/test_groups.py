@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from hilcast import Subscriber
 from infra.kafka import open_transport
+from infra.kafka.topic_keeper import TopicKeeper
 from producers.client import spans as groups
 from producers.client import subscriber
 from producers.client.spans import Spans
 from state.config import parse
 from state.errors import HilcastError
 from state.messages import Membership, Output, Span
-from streaming.topics import TopicKeeper
 from tests.producers.memory import MemoryKafka
 from tests.producers.test_transport import BOTH
 from tests.producers.worlds import TEXT, delivered, grouped, text

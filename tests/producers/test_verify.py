@@ -67,16 +67,22 @@ class MemoryTransport:
         return (records[0].offset, records[-1].offset + 1) if records else (0, 0)
 
     def read(self, starts):
-        return MemoryReader([r for (topic, _), at in starts.items() for r in self.log.topics[topic] if r.offset >= at])
+        return MemoryReader(
+            [r for (topic, _), at in starts.items() for r in self.log.topics[topic] if r.offset >= at], dict(starts)
+        )
 
 
 class MemoryReader:
-    def __init__(self, records):
-        self.records = records
+    def __init__(self, records, positions):
+        self.records, self.positions = records, positions
 
     def poll(self, timeout_s):
         given, self.records = self.records, []
+        self.positions |= {(record.topic, record.partition): record.offset + 1 for record in given}
         return given
+
+    def position(self, partition):
+        return self.positions[partition]
 
     def close(self):
         pass

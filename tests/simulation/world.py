@@ -36,6 +36,7 @@ from state.control.rebuild import rebuild
 from state.control.samples import SAMPLE_MAX, samples_of
 from state.errors import HilcastError
 from state.keys import UNROUTABLE, Key, home_key, index_keys
+from state.limits import REPAIR_ROUNDS, fence_rounds
 from state.messages import Output, Record, split_key
 from state.routing.junction import Junction
 from state.routing.sweep import Tree, route
@@ -473,11 +474,11 @@ class World:
         """Wait as `hilcast wait` does: until everything sent so far is in force; return how many rounds that takes.
 
         A round notes where the topics end, and is over when every deployment has committed that. `between(deployment,
-        ends)` is to bring one nearer. One round a hop: home, its cubes, a neighbour's; back again for advertisements.
+        ends)` is to bring one nearer. The rounds that `hilcast wait` adds for a repaired gap are left out: here nothing
+        is lost between Kafka and a deployment, so that less must do.
         """
-        hops = self.config.overlay.diameter()
         advertised = any(t.advertisements for d in self.deployments for t in d.config.types.values())
-        rounds = (2 * hops if advertised else hops) + 2
+        rounds = fence_rounds(self.config.overlay.diameter(), advertised) - REPAIR_ROUNDS
         for _ in range(rounds):
             ends = {topic: self.log.end(topic) for topic in self.deployments[0].inputs}
             for deployment in self.deployments:
