@@ -29,6 +29,7 @@ from state.control.protocol import Message, Republish, encode, seeds
 from state.control.rebuild import Rebuilt, rebuild
 from state.keys import Key, index_keys
 from state.redis_index import RedisIndex, patiently
+from state.routing.envelope import input_topics
 from state.space.grid import Grid
 from state.warm import warm
 from streaming import control, route
@@ -129,7 +130,7 @@ class Job:
     def _starters(
         self, spark: SparkSession, boot: Boot, generation: Generation
     ) -> dict[str, Callable[[], StreamingQuery]]:
-        topics = route.input_topics(self.config)
+        topics = input_topics(self.config)
 
         def pooled(name: str, start: Callable[[], StreamingQuery]) -> Callable[[], StreamingQuery]:
             def begin() -> StreamingQuery:
