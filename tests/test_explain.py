@@ -37,7 +37,7 @@ from state.space.packing import unpack
 from streaming.topics import TopicKeeper
 from tests import oracle
 from tests.producers import worlds
-from tests.simulation.world import Event as Publication
+from tests.simulation.wire import Event as Publication
 from tests.simulation.world import World
 
 CONFIG = """

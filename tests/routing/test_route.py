@@ -14,7 +14,6 @@ from state.messages import delivery_id, event_digest
 from state.routing.envelope import HEADER
 from state.routing.route import route
 from state.routing.sharing import Sharing
-from state.routing.snapshot import Snapshot
 from state.space.boxes import Boxes
 from tests import oracle
 from tests.simulation.world import World
