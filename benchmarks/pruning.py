@@ -43,7 +43,8 @@ from state.keys import Key
 from state.space.event_type import Pruning
 from state.space.packing import unpack
 from tests.simulation.invariants import examined
-from tests.simulation.world import Event, World
+from tests.simulation.wire import Event
+from tests.simulation.world import World
 
 ONE_HOME = """
 [settings]

@@ -28,7 +28,7 @@ class Queries:
         self, spark: SparkSession, boot: Boot, generation: Generation, checkpoint: Checkpoint, offsets: Offsets
     ) -> None:
         self._spark = spark
-        topics = route.input_topics(boot.config)
+        topics = input_topics(boot.config)
         self._starters: dict[str, Callable[[], StreamingQuery]] = {
             "control": lambda: control.start(
                 spark,

@@ -38,7 +38,7 @@ from state.redis_index import RedisIndex
 from state.space.packing import unpack
 from tests import oracle
 from tests.producers import worlds
-from tests.simulation.world import Event as Publication
+from tests.simulation.wire import Event as Publication
 from tests.simulation.world import World
 
 CONFIG = """

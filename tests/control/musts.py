@@ -21,7 +21,8 @@ from state.redis_index import RedisIndex
 from state.space.boxes import Boxes
 from state.space.packing import Packed, pack, unpack
 from tests.simulation.invariants import check
-from tests.simulation.world import Event, World
+from tests.simulation.wire import Event
+from tests.simulation.world import World
 
 CONFIG = """
 [deployment]

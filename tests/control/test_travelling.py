@@ -33,7 +33,8 @@ from state.space.ranges import Ranges
 from tests import oracle
 from tests.simulation.invariants import check, examined
 from tests.simulation.watch import Probe, Watch
-from tests.simulation.world import Event, World
+from tests.simulation.wire import Event
+from tests.simulation.world import World
 
 CONFIG = """
 [settings]

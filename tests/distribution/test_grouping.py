@@ -77,39 +77,39 @@ def test_everybody_interested_is_served_once_and_by_a_topic_it_reads(given, n, t
     junction = junction_of(given)
     values = [b'{"x": %d, "y": %d}' % (x, y) for x in range(0, 16, 3) for y in range(0, 16, 2)]
     ranks = decode(TYPES["t"], values).ranks
-    found, owners = junction.interested(ranks)
-    shared = Sharing(assignment).share(junction, "t", ranks, found, owners)
-    served = [(int(r), junction.ids[o]) for r, o, s in zip(found, owners, shared.single, strict=True) if s]
+    matches = junction.interested(ranks)
+    shared = Sharing(assignment).share(junction, "t", ranks, matches)
+    served = [(int(r), junction.ids[n]) for r, n, s in zip(*matches, shared.single, strict=True) if s]
     for message in shared.messages:
-        assert set(message.matched) <= set(readers[message.number])
+        assert set(message.matched) <= set(readers[message.group])
         for client, ids in message.matched.items():
             for id in ids:
                 served.append((message.row, id))
                 assert given[int(id[1:])][0] == client
                 assert given[int(id[1:])][2], "opted in"
-    assert sorted(served) == sorted((int(r), junction.ids[o]) for r, o in zip(found, owners, strict=True))
-    assert len({(m.row, m.number) for m in shared.messages}) == len(shared.messages)
+    assert sorted(served) == sorted((int(r), junction.ids[n]) for r, n in zip(*matches, strict=True))
+    assert len({(m.row, m.group) for m in shared.messages}) == len(shared.messages)
     if shared.figures:
-        assert shared.figures == counted_by_hand(shared, assignment, junction, ranks, found, owners)
+        assert shared.figures == counted_by_hand(shared, assignment, junction, ranks, matches)
     else:
         assert not shared.messages
 
 
-def counted_by_hand(shared, assignment, junction, ranks, found, owners):
+def counted_by_hand(shared, assignment, junction, ranks, matches):
     """What each method did, event by event and client by client."""
     counted = dict.fromkeys(FIGURES, 0)
     for message in shared.messages:
-        method = "broadcast" if message.number == BROADCAST else "group"
-        readers = assignment.readers()[message.number]
+        method = "broadcast" if message.group == BROADCAST else "group"
+        readers = assignment.readers()[message.group]
         counted[method] += 1
         counted[f"{method}_saved"] += len(message.matched) - 1
         counted[f"{method}_discarded"] += sum(client not in message.matched for client in readers)
-    matches = list(zip(found.tolist(), owners.tolist(), shared.single.tolist(), strict=True))
+    pairs = list(zip(matches.rows.tolist(), matches.numbers.tolist(), shared.single.tolist(), strict=True))
     groups = assignment.types["t"]
     cells = np.frombuffer(groups.cells, "<i8").tolist()
-    for row in set(found.tolist()):
-        interested = {junction.clients[o] for r, o, _ in matches if r == row and junction.grouped[o]}
-        alone = {junction.clients[o] for r, o, single in matches if r == row and single and junction.grouped[o]}
+    for row in set(matches.rows.tolist()):
+        interested = {junction.clients[n] for r, n, _ in pairs if r == row and junction.grouped[n]}
+        alone = {junction.clients[n] for r, n, single in pairs if r == row and single and junction.grouped[n]}
         counted["unicast"] += len(alone)
         cell = int(cell_grid(TYPES["t"], np.empty((0, 2), np.int64)).cells_of(ranks[row : row + 1])[0])
         label = np.frombuffer(groups.labels, "<i8")[cells.index(cell)] if cell in cells else -1
