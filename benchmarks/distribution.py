@@ -37,6 +37,7 @@ from state.distribution.method import (
     sizes_of,
 )
 from state.matchers.bitmap import BitmapMatcher
+from state.space.boxes import Boxes
 
 INTERVALS = 5
 DOMAIN = np.zeros(4, np.int64), np.array([2, 20, 20, 20]) * [1, stock.HUNDREDTH, stock.HUNDREDTH, stock.HUNDREDTH]
@@ -70,6 +71,14 @@ class Market:
         return costs
 
 
+def interests(boxes: Boxes, clients: np.ndarray, points: np.ndarray, n: int) -> np.ndarray:
+    """Which of n clients a box holds each point, as a table of points and clients."""
+    rows, ids = BitmapMatcher(boxes, clients).match(points)
+    table = np.zeros((len(points), n), dtype=bool)
+    table[rows, ids] = True
+    return table
+
+
 def padded(members: np.ndarray, clients: int) -> np.ndarray:
     return np.pad(members, ((0, 0), (0, clients - members.shape[1])))
 
@@ -80,8 +89,7 @@ def market(modes: int, seed: int, n: int, costs: tuple[float, float, float, floa
     net = stock.network(seed, costs)
     subs = stock.subscriptions(net, 1000, seed)
     points = stock.publications(n, modes, seed)
-    matcher = BitmapMatcher(subs.boxes, np.arange(len(subs.boxes)))
-    interested = matcher.match_groups(points, subs.nodes, len(net))
+    interested = interests(subs.boxes, subs.nodes, points, len(net))
     rng = np.random.default_rng([seed, 4])
     paths = [net.paths(int(source)) for source in rng.choice(len(net), PUBLISHERS, replace=False)]
     publisher = rng.integers(0, PUBLISHERS, n)
@@ -234,7 +242,7 @@ def _topics(title: str, client_of_node: np.ndarray, seed: int, n: int) -> None:
     clients, subs = client_of_node[some.subscriptions.nodes], some.subscriptions
     formed = Groups.form(GRID, subs.boxes, np.arange(len(subs.boxes)), clients, some.weights, 11)
     members, of_event = formed.members(), formed.group_of(some.points)
-    interested = BitmapMatcher(subs.boxes, np.arange(len(clients))).match_groups(some.points, clients, members.shape[1])
+    interested = interests(subs.boxes, clients, some.points, members.shape[1])
     everybody = np.isin(np.arange(members.shape[1]), clients)
     pairs, sizes, model = np.nonzero(interested), np.random.default_rng(seed).integers(200, 2000, n), CostModel()
     count, group_size = interested.sum(axis=1), sizes_of(of_event, members)

@@ -23,13 +23,14 @@ import numpy as np
 from matplotlib import pyplot
 from rtree import index as rtree_index
 
+from benchmarks.peers.linear_scan import LinearMatcher
 from benchmarks.peers.packed_rtree import PackedTreeMatcher
 from benchmarks.report import save, show
 from state.matchers.bitmap import BitmapMatcher
-from state.matchers.linear import LinearMatcher
 from state.matchers.matcher import Matcher, Matches
 from state.matchers.scan import united
 from state.matchers.stree import STreeMatcher
+from state.matchers.tree import TreeMatcher, search
 from state.reductions.interval_table import CompiledTable
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
@@ -167,7 +168,6 @@ def warm() -> None:
         matcher = kind(boxes, np.arange(500))
         matcher.match(events)
         matcher.match_any(events)
-        matcher.match_groups(events, np.zeros(500, np.int64), 1)
         matcher.remove(np.arange(3))
 
 
@@ -195,7 +195,7 @@ def race(workloads: list[tuple[str, int, int]]) -> None:
             asked = ASKED.get((law, d, n), {}).get(name)
             verdict = "" if asked is None else f"{asked}: {'yes' if base / speed >= asked else 'NO'}"
             memory = f"{matcher.memory() / n:.0f}" if hasattr(matcher, "memory") else "-"
-            visited = f"{matcher.visited(events[:200]).mean():.0f}" if hasattr(matcher, "visited") else ""
+            visited = f"{_visited(matcher, events[:200]):.0f}" if isinstance(matcher, TreeMatcher) else ""
             ratio = f"{base / speed:.1f}" if name != "bitmap" else ""
             rows.append([name, f"{speed:,.0f}", ratio, verdict, f"{built:.2f}", memory, visited])
             del matcher
@@ -207,6 +207,11 @@ def race(workloads: list[tuple[str, int, int]]) -> None:
         built = float(rows[0][4])
         print(f"  build of the bitmaps: {built / sorting:.1f} lexsorts (asked: under 10)", flush=True)
     draw(speeds)
+
+
+def _visited(matcher: TreeMatcher, events: np.ndarray) -> float:
+    """Mean number of nodes that a search looks at: the paper's measure of a packing."""
+    return float(search(matcher.tree.nodes, matcher.tree.alive, events, events)[2].mean())
 
 
 def draw(speeds: dict[str, dict[str, float]]) -> None:
@@ -231,26 +236,18 @@ def assert_equal(ours: Matches, theirs: Matches, n: int) -> None:
 
 
 def wide_outputs(n: int = 100_000) -> None:
-    """Wide subscriptions: what pairs cost, and what only clients or links cost."""
+    """Wide subscriptions: what pairs cost with many owners and with few, and what a yes or no costs."""
     boxes, events = boxes_of("wide", 4, n), events_of("wide", 4, n, 2000)
-    matcher = BitmapMatcher(boxes, np.arange(n))
     clients = np.random.default_rng(3).integers(0, 1000, n)
     rows = []
-    speed, matches, given = rate(matcher, events, 0.5)
-    rows.append(["pairs", f"{speed:,.0f}", f"{len(matches.ids) / given:,.0f} ids"])
-    for groups in (1000, 10, 1):
-        took, found = cpu(lambda groups=groups: matcher.match_groups(events, clients % groups, groups))
-        rows.append(
-            [f"bitmap of {groups} groups", f"{len(events) / took:,.0f}", f"{found.mean() * groups:,.1f} groups"]
-        )
-        few = events[:20]
-        expected = np.zeros((20, groups), dtype=bool)
-        listed = LinearMatcher(boxes, np.arange(n)).match(few)
-        expected[listed.rows, clients[listed.ids] % groups] = True
-        assert np.array_equal(found[:20], expected)
+    for owners, of in ((np.arange(n), f"{n:,} owners"), (clients, "1,000 owners"), (clients % 10, "10 owners")):
+        matcher = BitmapMatcher(boxes, owners)
+        speed, matches, given = rate(matcher, events, 0.5)
+        rows.append([f"pairs, {of}", f"{speed:,.0f}", f"{len(matches.ids) / given:,.0f} ids"])
+        assert_equal(matches, LinearMatcher(boxes, owners).match(events[:20]), 20)
     took, _ = cpu(lambda: matcher.match_any(events))
     rows.append(["any", f"{len(events) / took:,.0f}", ""])
-    show(f"what is asked for: wide, 4-D, {n:,} boxes of 1,000 clients", ["output", "events/s", "per event"], rows)
+    show(f"what is asked for: wide, 4-D, {n:,} boxes", ["output", "events/s", "per event"], rows)
 
 
 def changes(n: int = 200_000) -> None:
@@ -311,7 +308,7 @@ def links(sizes: tuple[int, ...] = (100, 3000, 30_000)) -> None:
         for law in ("uniform", "wide"):
             for n in sizes:
                 rows.append(_links(grid, law, d, n))
-    head = ["law", "d", "boxes/link", "ranges/link", "index", "3 look-ups", "3 any", "1 groups", "winner"]
+    head = ["law", "d", "boxes/link", "ranges/link", "index", "3 look-ups", "3 any", "winner"]
     head += ["too many %", "table KB", "bitmap KB", "table build", "bitmap build"]
     show(
         "three links: nanoseconds per event; a range look-up needs the index once, and lets too much through",
@@ -325,9 +322,6 @@ def _links(grid: Grid, law: str, d: int, n: int) -> list[str]:
     events = events_of(law, d, n, 20_000)
     table_build, tables = cpu(lambda: [CompiledTable(grid.ranges(b)) for b in boxes])
     bitmap_build, matchers = cpu(lambda: [BitmapMatcher(b, np.arange(n)) for b in boxes])
-    lows, highs = np.concatenate([b.lows for b in boxes]), np.concatenate([b.highs for b in boxes])
-    link_of = np.repeat(np.arange(3), n)
-    together = BitmapMatcher(Boxes(lows, highs), np.arange(3 * n))
     indices = grid.index(events)
 
     def best(run: Callable[[], object]) -> tuple[float, object]:
@@ -337,15 +331,13 @@ def _links(grid: Grid, law: str, d: int, n: int) -> list[str]:
     index_ns, _ = best(lambda: grid.index(events))
     lookup_ns, through = best(lambda: np.stack([t.lookup(indices) for t in tables], axis=1))  # type: ignore[attr-defined]
     any_ns, exact = best(lambda: np.stack([m.match_any(events) for m in matchers], axis=1))  # type: ignore[attr-defined]
-    groups_ns, grouped = best(lambda: together.match_groups(events, link_of, 3))
-    assert np.array_equal(exact, grouped)  # type: ignore[arg-type]
     assert not (exact & ~through).any()  # type: ignore[operator]
     excess = 100 * float((through & ~exact).sum()) / max(1, int(through.sum()))  # type: ignore[operator, attr-defined]
     ranges = sum(len(t) for t in tables) // 3  # type: ignore[attr-defined, arg-type]
-    winner = "ranges" if index_ns + lookup_ns < min(any_ns, groups_ns) else "bitmap"
+    winner = "ranges" if index_ns + lookup_ns < any_ns else "bitmap"
     table_kb = sum(t.nbytes for t in tables) / 3e3  # type: ignore[attr-defined]
     bitmap_kb = sum(m.memory() for m in matchers) / 3e3  # type: ignore[attr-defined]
-    speeds = [f"{ns:,.0f}" for ns in (index_ns, lookup_ns, any_ns, groups_ns)]
+    speeds = [f"{ns:,.0f}" for ns in (index_ns, lookup_ns, any_ns)]
     builds = [f"{1e3 * s / 3:,.0f} ms" for s in (table_build, bitmap_build)]
     return [
         law,

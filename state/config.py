@@ -49,6 +49,9 @@ __all__ = [
 ]
 
 KINDS = ("int", "float", "boolean", "category", "timestamp", "text")
+MATCHERS = ("bitmap", "s-tree")
+SKEW_MIN = 0.01
+FANOUT_MAX = 1024
 BUDGET_MAX = 10**12
 
 Scalar = str | int | float | bool
@@ -143,8 +146,8 @@ class Config:
         """Return 16 hex digits that change with whatever makes a new generation of control state.
 
         That is the overlay, the types (attributes in order, grid, cubes, reduction, parameters,
-        advertisements, budgets of pruning) and the numbers of shards; not addresses, hosts, sources or the file's
-        own order.
+        advertisements, budgets of pruning, matcher) and the numbers of shards; not addresses, hosts, sources or the
+        file's own order.
         """
         facts = {
             "brokers": sorted(self.overlay.brokers),
@@ -161,8 +164,11 @@ def _facts(event_type: EventType) -> dict[str, object]:
     facts["attributes"] = [[a.name, a.kind, a.min, a.max, a.values, a.imprecise] for a in event_type.attributes]
     budgets = event_type.pruning
     facts["pruning"] = [budgets.advertisements, budgets.subscriptions]
+    # A file that names none of these has the fingerprint that it always had.
     if budgets == Pruning():
-        del facts["pruning"]  # a file that names none has the fingerprint that it always had
+        del facts["pruning"]
+    if event_type.matcher == "bitmap":
+        del facts["matcher"], facts["matcher_parameters"]
     return facts
 
 
@@ -460,6 +466,8 @@ def _read_type(types: Table, name: str, table: Table) -> EventType:
         index=table.take("index", list_of(text), ()),
         bits=table.take("bits", integer(1, CELL_BITS_MAX), None),
         pruning=_read_pruning(table.table("pruning")),
+        matcher=table.take("matcher", choice(*MATCHERS), "bitmap"),
+        matcher_parameters=_read_matcher_parameters(table),
     )
     if event_type.pruning.advertisements is not None and not event_type.advertisements:
         table.fault("pruning", "a budget for advertisements needs advertisements = true")
@@ -475,6 +483,23 @@ def _read_pruning(table: Table) -> Pruning:
     pruning = Pruning(table.take("advertisements", budget, None), table.take("subscriptions", budget, None))
     table.end()
     return pruning
+
+
+def _read_matcher_parameters(table: Table) -> dict[str, float]:
+    """Skew and fan-out of the S-tree [STREE03], as far as they are given; a bitmap has no parameters."""
+    below = table.table("matcher_parameters")
+    if below.raw and table.raw.get("matcher") != "s-tree":
+        table.fault("matcher_parameters", 'only matcher = "s-tree" has parameters')
+        return {}
+    skew, fanout = below.take("skew", _skew, None), below.take("fanout", integer(2, FANOUT_MAX), None)
+    below.end()
+    return {name: value for name, value in (("skew", skew), ("fanout", fanout)) if value is not None}
+
+
+def _skew(value: object) -> float:
+    if not SKEW_MIN <= fraction(value) <= 0.5:
+        raise ValueError(f"must be a number from {SKEW_MIN} to 0.5, not {shown(value)}")
+    return fraction(value)
 
 
 def _check_parameters(table: Table, event_type: EventType) -> None:

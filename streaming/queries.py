@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from infra.logs import logger
+from state.routing.envelope import input_topics
 from streaming import control, route
 from streaming.boot import Boot
 from streaming.checkpoint import Checkpoint, Generation

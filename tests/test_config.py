@@ -69,10 +69,13 @@ links = [["b1", "b2"], ["b2", "b3"]]
 [types."stock.quote"]
 reduction = "mics"
 advertisements = false
+matcher = "s-tree"
 [types."stock.quote".parameters]
 cap = 64
 [types."stock.quote".pruning]
 subscriptions = 900
+[types."stock.quote".matcher_parameters]
+skew = 0.25
 [types."stock.quote".attributes]
 symbol = { kind = "text" }
 price  = { kind = "float", min = 0, max = 1000 }
@@ -92,6 +95,7 @@ type = "stock.quote"
     assert quote.attribute("side").values == ("buy", "sell")
     assert (quote.reduction, quote.parameters, quote.advertisements) == ("mics", {"cap": 64}, False)
     assert quote.pruning == Pruning(None, 900)
+    assert (quote.matcher, quote.matcher_parameters) == ("s-tree", {"skew": 0.25})
     assert (quote.cubes, quote.index, quote.bits) == (16, (), None)
     assert config.deployment.stale == "route"
     (source,) = config.sources
@@ -338,6 +342,19 @@ def test_faults_of_attributes(attribute: str, faults: list[str]) -> None:
             ["reduction: must be one of none, covering, mics, negative-space, probabilistic, hybrid, not 'siena'"],
         ),
         ("advertisements = 1", ["advertisements: must be true or false, not 1"]),
+        ('matcher = "r-tree"', ["matcher: must be one of bitmap, s-tree, not 'r-tree'"]),
+        (
+            'matcher = "s-tree"\nmatcher_parameters = { skew = 0, fanout = 1, step = 2 }',
+            [
+                "matcher_parameters.skew: must be a number from 0.01 to 0.5, not 0",
+                "matcher_parameters.fanout: must be an integer from 2 to 1024, not 1",
+                "matcher_parameters.step: unknown key",
+            ],
+        ),
+        (
+            "matcher_parameters = { fanout = 9 }",
+            ['matcher_parameters: only matcher = "s-tree" has parameters'],
+        ),
         ("parameters = 1", ["parameters: must be a table, not 1"]),
         ("pruning = 9", ["pruning: must be a table, not 9"]),
         (
@@ -616,11 +633,15 @@ def test_where_keys_lie_is_no_secret() -> None:
             '[types."stock.quote".attributes]',
             '[types."stock.quote".pruning]\nsubscriptions = 9\n[types."stock.quote".attributes]',
         ),
+        (
+            '[types."stock.quote".attributes]',
+            '[types."stock.quote"]\nmatcher = "s-tree"\n[types."stock.quote".attributes]',
+        ),
         ("max = 1000", 'max = 1000, imprecise = "certain"'),
     ],
 )
 def test_what_makes_a_new_generation(old: str, new: str) -> None:
-    """Overlay, types, grid, reduction and shards each change the fingerprint."""
+    """Overlay, types, grid, reduction, matcher and shards each change the fingerprint."""
     assert old in SMALL
     text = SMALL.replace(old, new)
     if '"b4"' in text:

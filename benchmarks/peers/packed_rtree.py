@@ -6,13 +6,12 @@ Bottom-up: boxes in curve order, `fanout` of them to a leaf, and so on up to one
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
+from state.arrays import Ints
 from state.matchers.order import spatial_order
-from state.matchers.tree import Nodes, TreeMatcher, bounding, interleaved, no_nodes
-from state.space.boxes import Boxes
+from state.matchers.tree import Nodes, TreeMatcher, interleaved, no_nodes
+from state.space.boxes import Boxes, Ranks
 
 
 class PackedTreeMatcher(TreeMatcher):
@@ -26,18 +25,18 @@ class PackedTreeMatcher(TreeMatcher):
     Matches(rows=array([0, 1, 1]), ids=array([7, 5, 7]))
     """
 
-    fanout: ClassVar[int] = 16
+    def __init__(self, boxes: Boxes, owners: Ints, fanout: int = 16) -> None:
+        super().__init__(boxes, owners, fanout)
 
     def pack(self, boxes: Boxes) -> Nodes:
         if len(boxes) == 0:
             return no_nodes(boxes.d)
         order = spatial_order(boxes.lows, boxes.highs)
-        corners, sizes = [interleaved(boxes, order)], [np.ones(len(boxes), np.int64)]
+        corners = [interleaved(boxes, order)]
         # corners[k] are the entries of level k, and the boxes of the nodes of level k - 1; leaves are level 0.
         while len(corners) == 1 or len(corners[-1]) > 1:
             starts = np.arange(0, len(corners[-1]), self.fanout)
-            corners.append(bounding(corners[-1], starts))
-            sizes.append(np.add.reduceat(sizes[-1], starts))
+            corners.append(_bounding(corners[-1], starts))
         from_root = range(len(corners) - 2, -1, -1)
         first, below = [], []
         entries, nodes = 0, 0
@@ -51,7 +50,14 @@ class PackedTreeMatcher(TreeMatcher):
             firsts,
             np.append(firsts[1:], entries),
             np.arange(len(firsts)) >= len(firsts) - len(first[-1]),
-            np.concatenate([sizes[k + 1] for k in from_root]),
             np.concatenate([corners[k] for k in from_root]),
             np.concatenate(below),
         )
+
+
+def _bounding(corners: Ranks, starts: Ints) -> Ranks:
+    """Bounding boxes of the runs of entries that start there."""
+    out = np.empty((len(starts), corners.shape[1]), np.int64)
+    out[:, 0::2] = np.minimum.reduceat(corners[:, 0::2], starts, axis=0)
+    out[:, 1::2] = np.maximum.reduceat(corners[:, 1::2], starts, axis=0)
+    return out

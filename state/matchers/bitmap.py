@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from state.arrays import Bools, Ints
-from state.matchers.cover import certain
-from state.matchers.matcher import Matches, Mode, as_points, owned
+from state.matchers.matcher import Matches, as_points, owned
 from state.matchers.order import CURVE_DIMENSIONS
 from state.matchers.scan import Found, bury, collect, mark, scan_boxes, united
 from state.matchers.segment import CELLS_MAX, Rows, Segment, build_segments, check, locate, unpacked
@@ -30,8 +29,6 @@ from state.space.ranks import ABSENT, PRESENT_MAX
 
 CACHE_BYTES = 4 << 20
 """Bitmaps beyond this do not stay in a core's own cache."""
-
-_NO_GROUPS = np.empty(0, np.int64)
 
 
 @dataclass(slots=True, eq=False)
@@ -128,36 +125,19 @@ class BitmapMatcher:
 
     def match_any(self, points: Ranks, near: bool = False) -> Bools:
         points = as_points(points, self._d)
-        found = np.zeros((len(points), 1), dtype=bool)
+        found = np.zeros(len(points), dtype=bool)
         for held in self._held:
-            mark(held.segment, points, *held.visit(points, near), _NO_GROUPS, found)
-        return found[:, 0]
-
-    def match_groups(self, points: Ranks, group_of_owner: Ints, n_groups: int) -> Bools:
-        points = as_points(points, self._d)
-        groups = np.ascontiguousarray(group_of_owner, dtype=np.int64)
-        found = np.zeros((len(points), n_groups), dtype=bool)
-        if self._held and n_groups:
-            id_min, id_max = self._id_range()
-            assert 0 <= id_min <= id_max < len(groups), "every owner needs its group"
-            assert groups.max() < n_groups
-            for held in self._held:
-                mark(held.segment, points, *held.visit(points, near=False), groups, found)
+            mark(held.segment, points, *held.visit(points, near), found)
         return found
 
-    def match_boxes(self, lows: Ranks, highs: Ranks, mode: Mode = "possible") -> Matches:
+    def match_boxes(self, lows: Ranks, highs: Ranks) -> Matches:
         lows, highs = as_points(lows, self._d), as_points(highs, self._d)
         found = [scan_boxes(held.segment, lows, highs) for held in self._held]
         if not found:
             return Matches.none()
         events = np.concatenate([event for event, _ in found])
-        pairs = list(zip(self._held, (rows for _, rows in found), strict=True))
-        ids = np.concatenate([held.segment.owners[rows] for held, rows in pairs])
-        if mode == "possible":
-            return Matches.of(events, ids)
-        corners = [held.corners(rows, self._d) for held, rows in pairs]
-        box_lows, box_highs = (np.concatenate(side) for side in zip(*corners, strict=True))
-        return certain(lows, highs, events, ids, box_lows, box_highs)
+        owners = [held.segment.owners[rows] for held, (_, rows) in zip(self._held, found, strict=True)]
+        return Matches.of(events, np.concatenate(owners))
 
     def insert(self, boxes: Boxes, owners: Ints) -> None:
         assert boxes.d == self._d
@@ -197,9 +177,6 @@ class BitmapMatcher:
         highs = np.concatenate([empty.highs, *(high for _, high in corners)])
         owners = [held.segment.owners[r] for held, r in zip(some, rows, strict=True)]
         return Boxes(lows, highs), np.concatenate([np.empty(0, np.int64), *owners])
-
-    def _id_range(self) -> tuple[int, int]:
-        return min(held.id_min for held in self._held), max(held.id_max for held in self._held)
 
     def memory(self) -> int:
         indices = sum(held.by_owner.nbytes for held in self._held if held.by_owner is not None)

@@ -4,7 +4,6 @@ A matcher stores closed boxes, each with an *owner*: the number of the subscript
 with alternatives has several boxes). It answers for points, and for boxes, which are imprecise publications.
 
     points (n, d) ──match──────────> Matches(rows, ids)       who: pairs, sorted, without repeats
-                  ──match_groups───> bool (n, groups)         which clients, which links
                   ──match_any──────> bool (n,)                does anybody care
 
 Exact means exact for the boxes. What a box cannot say (LIKE, text beyond its first seven bytes, trees that
@@ -13,14 +12,12 @@ were kept whole) the caller evaluates on the pairs that come out.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from state.arrays import Bools, Ints
 from state.space.boxes import Boxes, Ranks
-
-Mode = Literal["possible", "certain"]
 
 
 class Matches(NamedTuple):
@@ -62,26 +59,19 @@ class Matcher(Protocol):
         """Number of live boxes."""
         ...
 
-    def match(self, points: Ranks) -> Matches:
-        """Return the owners of the boxes that hold each row of `points`."""
+    def match(self, points: Ranks, near: bool = False) -> Matches:
+        """Return the owners of the boxes that hold each row of `points`.
+
+        `near`: points that follow each other are near each other. It changes no answer, only what it costs.
+        """
         ...
 
-    def match_any(self, points: Ranks) -> Bools:
+    def match_any(self, points: Ranks, near: bool = False) -> Bools:
         """Tell for each row of `points` whether some box holds it."""
         ...
 
-    def match_groups(self, points: Ranks, group_of_owner: Ints, n_groups: int) -> Bools:
-        """Tell for each row of `points` and each group whether a box of an owner of that group holds it.
-
-        `group_of_owner[owner]` is the group (a client, a link), negative for none: owners must be its indices.
-        """
-        ...
-
-    def match_boxes(self, lows: Ranks, highs: Ranks, mode: Mode = "possible") -> Matches:
-        """Return the owners that an imprecise publication, the closed box `lows[i] .. highs[i]`, concerns.
-
-        "possible": some box of the owner intersects it. "certain": the union of the owner's boxes covers it.
-        """
+    def match_boxes(self, lows: Ranks, highs: Ranks) -> Matches:
+        """Return the owners a box of whom meets an imprecise publication, the closed box `lows[i] .. highs[i]`."""
         ...
 
     def insert(self, boxes: Boxes, owners: Ints) -> None:

@@ -100,46 +100,35 @@ def _collect(
 
 
 @njit
-def mark(segment: Segment, points: Ranks, rows: Rows, order: Ints, group_of_owner: Ints, found: Bools) -> None:
-    """Set `found[e, group]` where a box of one segment that belongs to the group holds point e.
-
-    Without `group_of_owner` all boxes are of group 0. An event ends when all its groups are found, and boxes of a
-    found group are not compared.
-    """
-    owners, alive, summary, reach = segment.owners, segment.alive, segment.summary, segment.reach
+def mark(segment: Segment, points: Ranks, rows: Rows, order: Ints, found: Bools) -> None:
+    """Set `found[e]` where a box of one segment holds point e; a point that is set already is left out."""
+    alive, summary, reach = segment.alive, segment.summary, segment.reach
     bits = segment.bits.ravel()
     dims, compared, fine, spans = segment.dims, segment.compared, segment.fine, segment.spans
     corners, width = segment.corners.ravel(), np.uint64(2 * len(dims))
     d, words, blocks = len(dims), len(alive), summary.shape[1]
     point, cells, survivors = np.empty(d, np.int64), np.empty(d, np.uint64), np.empty(blocks, np.uint64)
-    grouped = len(group_of_owner) > 0
     for e in order:
-        missing = found.shape[1]
-        for g in range(found.shape[1]):
-            missing -= found[e, g]
+        if found[e]:
+            continue
         for j in range(d):
             point[j], cells[j] = points[e, dims[j]], np.uint64(rows[e, j]) * np.uint64(2 * words)
         first, end = _survive(rows, e, reach, summary, words, survivors)
-        for s in range(first, end if missing else first):
+        for s in range(first, end):
             left = survivors[s]
-            while left != U0 and missing:
+            while left != U0 and not found[e]:
                 w = np.uint64(s * 64) + trailing_zeros(left)
                 left &= left - U1
                 word = _touched(bits, cells, w, alive[w])
                 word = _within(spans, fine, point, w, word)
                 if word == U0:
                     continue
-                sure = ~_unsure(bits, cells, w)
-                while word != U0 and missing:
-                    bit = trailing_zeros(word)
-                    i = (w << np.uint64(6)) + bit
+                unsure = _unsure(bits, cells, w)
+                found[e] = (word & ~unsure) != U0
+                while word != U0 and not found[e]:
+                    i = (w << np.uint64(6)) + trailing_zeros(word)
                     word &= word - U1
-                    group = group_of_owner[owners[i]] if grouped else 0
-                    if group < 0 or found[e, group]:
-                        continue
-                    if (sure >> bit) & U1 or _holds(corners, compared, point, i * width):
-                        found[e, group] = True
-                        missing -= 1
+                    found[e] = _holds(corners, compared, point, i * width)
 
 
 @njit

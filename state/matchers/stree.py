@@ -16,7 +16,6 @@ the absent (`price IS NULL`); the tree stores them as they are.
 from __future__ import annotations
 
 import heapq
-from typing import ClassVar
 
 import numpy as np
 
@@ -37,10 +36,11 @@ class STreeMatcher(TreeMatcher):
     Matches(rows=array([0, 1, 1]), ids=array([7, 5, 7]))
     """
 
-    skew: ClassVar[float] = 0.3
-    """p: the smaller side of every split has at least this share; "typically about 0.3"."""
-    fanout: ClassVar[int] = 40
-    """M: "typically about 40"."""
+    def __init__(self, boxes: Boxes, owners: Ints, skew: float = 0.3, fanout: int = 40) -> None:
+        """`skew` is p, the least share of the smaller side of a split, "about 0.3"; `fanout` is M, "about 40"."""
+        assert 0 < skew <= 0.5
+        self.skew = skew
+        super().__init__(boxes, owners, fanout)
 
     def pack(self, boxes: Boxes) -> Nodes:
         if len(boxes) == 0:
@@ -50,7 +50,7 @@ class STreeMatcher(TreeMatcher):
 
     def check(self) -> None:
         super().check()
-        nodes = self.nodes
+        nodes = self.tree.nodes
         for node in np.flatnonzero(~nodes.leaf):
             below = nodes.below[nodes.first[node] : nodes.end[node]]
             assert len(below) == self.fanout or nodes.leaf[below].all(), "a node that could take over another"
@@ -185,7 +185,6 @@ def _laid_out(
 ) -> Nodes:
     """Number the nodes breadth first and write their entries one after the other."""
     number = {node: k for k, node in enumerate(queue)}
-    bounds = np.array(queue, np.int64)
     boxes_of = np.empty((len(queue), 2 * d), np.int64)
     for k, node in enumerate(queue):
         boxes_of[k, 0::2] = corners[first[node] : end[node], 0::2].min(axis=0)
@@ -205,7 +204,6 @@ def _laid_out(
         ends - np.array(counts, np.int64),
         ends,
         np.array([node not in children for node in queue], np.bool_),
-        (end - first)[bounds],
         np.concatenate(parts_corners),
         np.concatenate(parts_below),
     )

@@ -30,7 +30,7 @@ from state.filters.evaluate import compile as compile_filter
 from state.filters.grammar import parse
 from state.filters.tree import Filter
 from state.keys import Key
-from state.matchers.bitmap import BitmapMatcher
+from state.matchers import matcher_of
 from state.reductions.interval_table import CompiledTable
 from state.space.boxes import Boxes
 from state.space.decode import RankBatch
@@ -64,8 +64,8 @@ class Pairs(NamedTuple):
 class NumberedBoxes:
     """A matcher whose boxes come and go under numbers that are used again."""
 
-    def __init__(self, d: int) -> None:
-        self.matcher = BitmapMatcher(Boxes.empty(d), _NONE)
+    def __init__(self, event_type: EventType) -> None:
+        self.matcher = matcher_of(event_type)
         self.numbers = 0
         """Numbers ever given out: all are below."""
         self._free: list[int] = []
@@ -139,7 +139,7 @@ class Junction:
 
     def __post_init__(self) -> None:
         self.promises = Promises(self.event_type)
-        self._local = NumberedBoxes(self.event_type.d)
+        self._local = NumberedBoxes(self.event_type)
 
     @classmethod
     def join(cls, event_type: EventType, grid: Grid, parts: Iterable[CompiledPart]) -> Junction:
@@ -236,7 +236,7 @@ class Junction:
     def _update_boxes(
         self, neighbour: str, changed: Mapping[Key, CompiledPart], before: Mapping[Key, _Placed | None]
     ) -> None:
-        link = self.link_boxes.setdefault(neighbour, NumberedBoxes(self.event_type.d))
+        link = self.link_boxes.setdefault(neighbour, NumberedBoxes(self.event_type))
         gone, boxes, numbers = [], [], []
         for key, part in changed.items():
             packed, was = part.links.get(neighbour), before[key]
@@ -313,7 +313,7 @@ class Junction:
 
     def touched(self, lows: Ints, highs: Ints) -> Pairs:
         """Imprecise events and subscriptions whose boxes meet; every one is still to be checked exactly."""
-        return Pairs(*self._local.matcher.match_boxes(lows, highs, "possible"))
+        return Pairs(*self._local.matcher.match_boxes(lows, highs))
 
     def wanted(self, neighbour: str, ranks: Ints, index: Ints) -> Bools:
         """For each event whether the link to `neighbour` wants it; may be a superset, never less.
@@ -330,7 +330,7 @@ class Junction:
         """The same for imprecise events: whether anything the link asked for meets the event's box."""
         wanted = np.zeros(len(lows), bool)
         if neighbour in self.link_boxes:
-            wanted[self.link_boxes[neighbour].matcher.match_boxes(lows, highs, "possible").rows] = True
+            wanted[self.link_boxes[neighbour].matcher.match_boxes(lows, highs).rows] = True
         elif neighbour in self.link_ranges:
             table = self.link_ranges[neighbour].ranges
             for i, (low, high) in enumerate(zip(lows, highs, strict=True)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 Kind = Literal["int", "float", "boolean", "category", "timestamp", "text"]
 
@@ -55,6 +55,10 @@ class EventType:
     """Bits per dimension of the Hilbert grid; None: chosen by `state.space.grid`."""
     pruning: Pruning = Pruning()
     """Budgets of pruning ([BADV06] §5, §2.3)."""
+    matcher: str = "bitmap"
+    """How a junction finds the boxes that hold an event: `state.matchers`."""
+    matcher_parameters: dict[str, Any] = field(default_factory=dict)
+    """Of the S-tree ([STREE03] §3): `skew`, `fanout`."""
 
     @property
     def d(self) -> int:

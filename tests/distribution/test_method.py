@@ -179,8 +179,9 @@ def test_on_the_stock_market_everybody_interested_receives():
     points = stock.publications(500, 4, seed=2)
     grid = CellGrid.equal(np.zeros(4, np.int64), np.array([2, 2000, 2000, 2000]), 4)
     groups = Groups.form(grid, subs.boxes, np.arange(400), subs.nodes, grid.histogram(points), 11)
-    matcher = BitmapMatcher(subs.boxes, np.arange(400))
-    interested = matcher.match_groups(points, subs.nodes, len(net))
+    rows, nodes = BitmapMatcher(subs.boxes, subs.nodes).match(points)
+    interested = np.zeros((len(points), len(net)), dtype=bool)
+    interested[rows, nodes] = True
     members = np.pad(groups.members(), ((0, 0), (0, len(net) - groups.members().shape[1])))
     choice = choose_dense(interested, groups.group_of(points), members, 0.15)
     assert (choice.group != CATCH_ALL).sum() > 50

@@ -37,6 +37,8 @@ at = {{ kind = "timestamp" }}
 halted = {{ kind = "boolean" }}
 [types.weather]
 reduction = "{weather}"
+matcher = "s-tree"
+matcher_parameters = {{ fanout = 4 }}
 cubes = 4
 [types.weather.attributes]
 station = {{ kind = "text" }}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 
 class Naive:
     """A list of (low corner, high corner, owner)."""
@@ -33,15 +31,6 @@ class Naive:
                 if all(max(a, qa) <= min(z, qz) for a, z, qa, qz in sides):
                     pairs.add((row, owner))
         return sorted(pairs)
-
-    def certain(self, lows: list[list[int]], highs: list[list[int]]) -> list[tuple[int, int]]:
-        """Pairs (query, owner) where every integer point of the query is in a box of the owner, by enumeration."""
-        pairs = []
-        for row, (low, high) in enumerate(zip(lows, highs, strict=True)):
-            points = product(*(range(a, z + 1) for a, z in zip(low, high, strict=True)))
-            common = set.intersection(*(set(self.owners_of(list(point))) for point in points))
-            pairs += [(row, owner) for owner in sorted(common)]
-        return pairs
 
 
 def holds(low: list[int], high: list[int], point: list[int]) -> bool:

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from benchmarks.peers.linear_scan import LinearMatcher
 from benchmarks.peers.packed_rtree import PackedTreeMatcher
 from state.matchers import bitmap, segment
 from state.matchers.bitmap import BitmapMatcher
-from state.matchers.linear import LinearMatcher
 from state.matchers.matcher import Matcher, Matches
 from state.matchers.stree import STreeMatcher
 from state.space.boxes import Boxes
@@ -20,13 +20,15 @@ from tests.matchers.naive import Naive
 
 
 class SmallSTree(STreeMatcher):
-    """Four entries to a node: splits and compression happen with a handful of boxes."""
+    """Three entries to a node: splits, compression and a tail that grows too long happen with a handful of boxes."""
 
-    fanout = 4
+    def __init__(self, boxes, owners):
+        super().__init__(boxes, owners, fanout=3)
 
 
 class SmallPackedTree(PackedTreeMatcher):
-    fanout = 3
+    def __init__(self, boxes, owners):
+        super().__init__(boxes, owners, fanout=3)
 
 
 class CoarseBitmap(BitmapMatcher):
@@ -79,18 +81,12 @@ def pairs(matches: Matches):
     return list(zip(matches.rows.tolist(), matches.ids.tolist(), strict=True))
 
 
-def agree(matcher: Matcher, naive: Naive, points, groups):
-    """Compare every kind of answer for points."""
-    d = matcher.d
-    array = as_array(points, d)
-    expected = naive.match(points)
-    assert pairs(matcher.match(array)) == expected
-    assert matcher.match_any(array).tolist() == [bool(naive.owners_of(p)) for p in points]
-    n_groups = 3
-    found = matcher.match_groups(array, groups, n_groups)
-    by_group = {(row, int(groups[owner])) for row, owner in expected}
-    assert found.shape == (len(points), n_groups)
-    assert {(int(r), int(g)) for r, g in np.argwhere(found)} == {pair for pair in by_group if pair[1] >= 0}
+def agree(matcher: Matcher, naive: Naive, points):
+    """Compare every kind of answer for points, whether or not they are said to be near each other."""
+    array = as_array(points, matcher.d)
+    for near in (False, True):
+        assert pairs(matcher.match(array, near=near)) == naive.match(points)
+        assert matcher.match_any(array, near=near).tolist() == [bool(naive.owners_of(p)) for p in points]
 
 
 def test_every_matcher_keeps_the_protocol(kind):
@@ -108,7 +104,6 @@ def test_answers_are_those_of_a_scan(ranks, data):
     lows, highs = data.draw(some_boxes(d, ranks))
     owners = data.draw(st.lists(st.integers(0, 4), min_size=len(lows), max_size=len(lows)))
     points = data.draw(st.lists(st.lists(ranks, min_size=d, max_size=d), max_size=8))
-    groups = np.array(data.draw(st.lists(st.integers(-1, 2), min_size=5, max_size=5)))
     naive = Naive()
     naive.insert(lows, highs, owners)
     for kind in MATCHERS:
@@ -118,13 +113,13 @@ def test_answers_are_those_of_a_scan(ranks, data):
             matcher = kind(as_boxes(lows, highs, d), np.array(owners, np.int64))
             matcher.check()
             assert len(matcher) == len(lows)
-            agree(matcher, naive, points, groups)
+            agree(matcher, naive, points)
 
 
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_imprecise_publications(data):
-    """A box meets the owners whose boxes it intersects, and is certain for those whose union covers it."""
+    """A box meets the owners whose boxes it intersects."""
     d = data.draw(st.integers(1, 3))
     lows, highs = data.draw(some_boxes(d, st.integers(-2, 2), most=10))
     owners = data.draw(st.lists(st.integers(0, 3), min_size=len(lows), max_size=len(lows)))
@@ -139,7 +134,6 @@ def test_imprecise_publications(data):
             matcher = kind(as_boxes(lows, highs, d), np.array(owners, np.int64))
             query = as_array(corners, d), as_array(query_highs, d)
             assert pairs(matcher.match_boxes(*query)) == naive.possible(corners, query_highs)
-            assert pairs(matcher.match_boxes(*query, mode="certain")) == naive.certain(corners, query_highs)
 
 
 def adversarial(name, n, d, rng):
@@ -207,7 +201,7 @@ def test_adversarial_sets(kind, name, n):
     naive.insert(lows.tolist(), highs.tolist(), owners.tolist())
     matcher = kind(Boxes(lows.astype(np.int64), highs.astype(np.int64)), owners)
     matcher.check()
-    agree(matcher, naive, points.tolist(), rng.integers(-1, 3, n))
+    agree(matcher, naive, points.tolist())
 
 
 def test_ids_may_be_any_int64(kind):
@@ -234,15 +228,13 @@ def test_no_boxes_and_no_points(kind):
     points = np.zeros((3, 2), np.int64)
     assert len(none.match(points).rows) == 0
     assert none.match_any(points).tolist() == [False] * 3
-    assert none.match_groups(points, np.empty(0, np.int64), 2).tolist() == [[False, False]] * 3
-    assert len(none.match_boxes(points, points, mode="certain").ids) == 0
+    assert len(none.match_boxes(points, points).ids) == 0
     none.remove(np.array([3]))
     none.resort()
     none.insert(Boxes.everything(2), np.array([4]))
     assert none.match(points).ids.tolist() == [4, 4, 4]
     assert len(none.match(points[:0]).ids) == 0
     assert none.match_any(points[:0]).shape == (0,)
-    assert none.match_groups(points[:0], np.zeros(5, np.int64), 1).shape == (0, 1)
 
 
 def test_twice_the_same_is_the_same(kind):
@@ -312,11 +304,10 @@ class Changes(RuleBasedStateMachine):
             return
         points = self.rng.integers(-6, 9, (4, self.d))
         points[0, 0] = ABSENT
-        groups = self.rng.integers(-1, 3, 40)
         for matcher in self.each():
             matcher.check()
             assert len(matcher) == len(self.naive.boxes)
-            agree(matcher, self.naive, points.tolist(), groups)
+            agree(matcher, self.naive, points.tolist())
 
 
 TestChanges = Changes.TestCase

@@ -1,4 +1,4 @@
-"""The S-tree as published, against a reference that is written from the paper; and what both trees count."""
+"""The S-tree as published, against a reference that is written from the paper; what searches look at."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.peers.packed_rtree import PackedTreeMatcher
 from state.matchers.stree import STreeMatcher, binarize, shares_of_domain
-from state.matchers.tree import count
+from state.matchers.tree import TreeMatcher, search
 from state.space.boxes import Boxes
 from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN
 
@@ -82,20 +82,23 @@ def test_compression_fills_nodes_to_the_fanout():
     """Every inner node has M children, unless all its children are leaves."""
     lows = np.random.default_rng(2).integers(0, 10**6, (5000, 2))
 
-    class Narrow(STreeMatcher):
-        fanout = 5
-
-    tree = Narrow(Boxes(lows, lows + 1000), np.arange(5000))
+    tree = STreeMatcher(Boxes(lows, lows + 1000), np.arange(5000), fanout=5)
     tree.check()
-    counts = (tree.nodes.end - tree.nodes.first)[~tree.nodes.leaf]
-    above_leaves = [tree.nodes.leaf[tree.nodes.below[a:z]].all() for a, z in entries(tree) if z > a]
+    nodes = tree.tree.nodes
+    counts = (nodes.end - nodes.first)[~nodes.leaf]
+    above_leaves = [nodes.leaf[nodes.below[a:z]].all() for a, z in entries(nodes) if z > a]
     assert counts.max() == 5
     assert not all(above_leaves)
 
 
-def entries(tree):
-    inner = np.flatnonzero(~tree.nodes.leaf)
-    return [(tree.nodes.first[k], tree.nodes.end[k]) for k in inner]
+def entries(nodes):
+    inner = np.flatnonzero(~nodes.leaf)
+    return [(nodes.first[k], nodes.end[k]) for k in inner]
+
+
+def visited(matcher: TreeMatcher, points):
+    """How many nodes of the tree the search for each point looks at: the paper's measure of a packing."""
+    return search(matcher.tree.nodes, matcher.tree.alive, points, points)[2]
 
 
 def test_half_infinite_boxes_are_clipped_to_the_domain():
@@ -123,9 +126,9 @@ def test_one_half_infinite_box_leaves_the_tree_as_good_as_without(low, high):
     lows = rng.integers(0, 1000, (5000, 2))
     highs = lows + rng.integers(0, 20, (5000, 2))
     points = rng.integers(0, 1000, (200, 2))
-    without = STreeMatcher(Boxes(lows, highs), np.arange(5000)).visited(points).mean()
+    without = visited(STreeMatcher(Boxes(lows, highs), np.arange(5000)), points).mean()
     lows[0], highs[0] = low, high
-    assert STreeMatcher(Boxes(lows, highs), np.arange(5000)).visited(points).mean() < 2 * without
+    assert visited(STreeMatcher(Boxes(lows, highs), np.arange(5000)), points).mean() < 2 * without
 
 
 @pytest.mark.parametrize("kind", [STreeMatcher, PackedTreeMatcher])
@@ -133,33 +136,44 @@ def test_a_search_looks_at_few_nodes(kind):
     """A point query on small boxes visits under 5 % of the nodes, and at least the way from root to leaf."""
     lows = np.random.default_rng(3).integers(0, 10**6, (20_000, 2))
     tree = kind(Boxes(lows, lows + 5000), np.arange(20_000))
-    visited = tree.visited(np.random.default_rng(4).integers(0, 10**6, (200, 2)))
-    assert visited.mean() < 0.05 * len(tree.nodes.first)
-    assert (visited >= 1).all()
+    looked_at = visited(tree, np.random.default_rng(4).integers(0, 10**6, (200, 2)))
+    assert looked_at.mean() < 0.05 * len(tree.tree.nodes.first)
+    assert (looked_at >= 1).all()
 
 
-@pytest.mark.parametrize("kind", [STreeMatcher, PackedTreeMatcher])
-def test_count_only_counts_what_a_list_would_show(kind):
-    """Counts of points and regions equal the lengths of the lists, also after inserts and removals."""
-    rng = np.random.default_rng(5)
-    lows = rng.integers(0, 1000, (800, 2))
-    boxes, owners = Boxes(lows, lows + rng.integers(0, 80, (800, 2))), np.arange(800)
-    tree = kind(boxes, owners)
-    query_lows = rng.integers(0, 900, (50, 2))
-    query_highs = query_lows + rng.integers(0, 400, (50, 2))
-    for _ in range(2):
-        listed = np.bincount(tree.match(query_lows).rows, minlength=50)
-        assert tree.count(query_lows).tolist() == listed.tolist()
-        listed = np.bincount(tree.match_boxes(query_lows, query_highs).rows, minlength=50)
-        assert tree.count_boxes(query_lows, query_highs).tolist() == listed.tolist()
-        tree.remove(np.arange(0, 800, 3))
-        tree.insert(boxes, owners + 800)
+def test_a_tree_that_changes_all_day_stays_fast():
+    """Through 3,000 replacements one by one, an event is compared with few boxes more than in a fresh tree, and
+    the tree is packed once in some sqrt(M n) changes."""
+    rng = np.random.default_rng(7)
+    n, changes = 2000, 3000
+    lows = rng.integers(0, 10**6, (n + changes, 2))
+    boxes = Boxes(lows, lows + 20_000)
+    matcher = STreeMatcher(boxes.take(np.arange(n)), np.arange(n))
+    points = rng.integers(0, 10**6, (20, 2))
+    packed, longest, examined = 0, 0, []
+    for i in range(n, n + changes):
+        before = matcher.tree
+        matcher.remove(np.array([i - n]))
+        matcher.insert(boxes.take(np.array([i])), np.array([i]))
+        packed += matcher.tree is not before
+        longest = max(longest, len(matcher.tail.owners))
+        if i % 100 == 0:
+            examined.append(matcher.fanout * visited(matcher, points).mean() + len(matcher.tail.owners))
+    assert len(matcher) == n
+    assert longest <= np.sqrt(40 * n)
+    assert packed <= 3 * changes / np.sqrt(40 * n)
+    fresh = matcher.fanout * visited(STreeMatcher(boxes.take(np.arange(changes, n + changes)), np.arange(n)), points)
+    assert np.mean(examined) < 2 * fresh.mean() + np.sqrt(40 * n)
+    matcher.check()
 
 
-def test_counting_takes_whole_nodes():
-    """A region that holds the whole tree is counted at the root, without going down."""
-    lows = np.random.default_rng(6).integers(0, 1000, (5000, 2))
-    tree = STreeMatcher(Boxes(lows, lows + 5), np.arange(5000))
-    everywhere = np.array([[-10, -10]]), np.array([[2000, 2000]])
-    counts, visited = count(tree.nodes, *everywhere, np.ones(5000, np.bool_), True)
-    assert (counts.tolist(), visited.tolist()) == ([5000], [1])
+def test_a_small_change_leaves_the_tree_as_it_is():
+    """What is inserted into a large tree waits in the tail; the same boxes at once, and many, are packed."""
+    lows = np.random.default_rng(8).integers(0, 10**6, (10_000, 2))
+    matcher = STreeMatcher(Boxes(lows, lows + 5), np.arange(10_000))
+    tree = matcher.tree
+    matcher.insert(Boxes(lows[:632], lows[:632] + 9), np.arange(632))
+    assert matcher.tree is tree
+    assert (matcher.tree.live, matcher.tail.live) == (10_000, 632)
+    matcher.insert(Boxes(lows[:1], lows[:1] + 9), np.array([0]))
+    assert (matcher.tree.live, matcher.tail.live) == (10_633, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,6 +30,8 @@ x = { kind = "int", min = 0, max = 7 }
 y = { kind = "int", min = 0, max = 7 }
 """)
 TYPE = CONFIG.types["t"]
+TYPES = [TYPE, replace(TYPE, matcher="s-tree", matcher_parameters={"skew": 0.3, "fanout": 2})]
+"""The same with each matcher; a tree of two entries a node is packed anew every few changes."""
 GRID = Grid.of(TYPE)
 POINTS = [(x, y) for x in range(8) for y in range(8)]
 BATCH = decode(TYPE, [b'{"x": %d, "y": %d}' % point for point in POINTS])
@@ -112,11 +116,12 @@ def agree(junction, parts):
         assert conforming.tolist() == [any(p == publisher and rules[t](*at) for p, t in held) for at in POINTS]
 
 
+@pytest.mark.parametrize("event_type", TYPES, ids=lambda event_type: event_type.matcher)
 @settings(max_examples=120, deadline=None)
-@given(st.lists(st.dictionaries(st.sampled_from("123"), PART, min_size=1, max_size=3), min_size=1, max_size=5))
-def test_a_junction_answers_as_its_parts_do_after_every_change(changes):
+@given(changes=st.lists(st.dictionaries(st.sampled_from("123"), PART, min_size=1, max_size=3), min_size=1, max_size=5))
+def test_a_junction_answers_as_its_parts_do_after_every_change(event_type, changes):
     """Whatever parts are replaced by, answers are those of the parts now, and numbers that stay are kept."""
-    junction = Junction(TYPE, GRID)
+    junction = Junction(event_type, GRID)
     parts = {}
     for change in changes:
         before = {number: id for number, id in enumerate(junction.ids) if id}
@@ -133,10 +138,11 @@ def test_a_junction_answers_as_its_parts_do_after_every_change(changes):
         assert kept >= len(same)
 
 
-def test_only_what_differs_is_changed():
+@pytest.mark.parametrize("event_type", TYPES, ids=lambda event_type: event_type.matcher)
+def test_only_what_differs_is_changed(event_type):
     """Of a thousand entries in a part, one that is replaced is one removal and one insertion."""
     drawn = {f"s{i}": ([([i % 8, 7], [i // 8 % 8, 7])], "ann", None, True, False) for i in range(200)}
-    junction = Junction(TYPE, GRID)
+    junction = Junction(event_type, GRID)
     key = Key("b1", "t", "1")
     junction.update({key: compiled((drawn, [([i % 8, 7], [i // 8 % 8, 7]) for i in range(64)], [], []))})
     changed: list[tuple[int, int]] = []

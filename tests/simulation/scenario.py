@@ -225,6 +225,7 @@ INDEXES: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 BUDGETS = (None, None, 1, 2, 4, 8)
 """Of pruning: predicates that the filters of a home key may use; a key has a few ids here."""
+MATCHERS = ('matcher = "bitmap"', 'matcher = "s-tree"', 'matcher = "s-tree"\nmatcher_parameters = { fanout = 2 }')
 PARTS_MAX = 600
 """Parts of all brokers and types together: beyond that a run would take minutes."""
 
@@ -250,19 +251,19 @@ class Size:
 
 def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noqa: B008 frozen
     """The scenario of a seed."""
-    rng, pruning = random.Random(f"scenario {seed}"), random.Random(f"pruning {seed}")
+    rng, pruning, matching = (random.Random(f"{what} {seed}") for what in ("scenario", "pruning", "matching"))
     brokers = tuple(f"b{i}" for i in range(1, size.brokers + 1))
     overlay = _draw_overlay(rng, brokers)
     kinds = rng.sample(sorted(ATTRIBUTES), rng.choice((1, 2, 2, 3)) if size.brokers <= 20 else 1)
     settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
     producer = random.Random(f"source {seed}")
     source = _source(producer.choice(brokers), producer.choice(kinds)) if producer.random() < 0.5 else ""
-    first = [_draw_type(rng, kind, size.brokers * len(kinds), pruning) for kind in kinds]
+    first = [_draw_type(rng, kind, size.brokers * len(kinds), pruning, matching) for kind in kinds]
     hosting = _draw_hosting(rng, brokers)
     variants = [_text(overlay, settings, first) + source]
     for _ in range(rng.choice((0, 0, 1, 2))):
         parts = size.brokers * len(kinds)
-        changed = [t if rng.random() < 0.4 else _draw_type(rng, t.kind, parts, pruning) for t in first]
+        changed = [t if rng.random() < 0.4 else _draw_type(rng, t.kind, parts, pruning, matching) for t in first]
         if rng.random() < 0.3:
             settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
         if rng.random() < 0.5 and len(hosting) == 1:
@@ -304,9 +305,10 @@ class _Type:
     bits: int | None
     pruning: tuple[int | None, int | None]
     """Budgets for advertisements and subscriptions."""
+    matcher: str
 
 
-def _draw_type(rng: random.Random, kind: str, brokers: int, pruning: random.Random) -> _Type:
+def _draw_type(rng: random.Random, kind: str, brokers: int, pruning: random.Random, matching: random.Random) -> _Type:
     index = rng.choice(INDEXES[kind])
     cubes = rng.choice((1, 2, 4, 8, 16, 32, 64))
     while cubes > 1 and cubes * brokers > PARTS_MAX:
@@ -318,14 +320,14 @@ def _draw_type(rng: random.Random, kind: str, brokers: int, pruning: random.Rand
     )
     parameters, advertisements = rng.choice(REDUCTIONS[reduction]), rng.random() < 0.3
     budgets = (pruning.choice(BUDGETS) if advertisements else None, pruning.choice(BUDGETS))
-    return _Type(kind, reduction, parameters, advertisements, cubes, index, bits, budgets)
+    return _Type(kind, reduction, parameters, advertisements, cubes, index, bits, budgets, matching.choice(MATCHERS))
 
 
 def _text(overlay: Overlay, settings: str, types: list[_Type]) -> str:
     lines = ["[settings]", settings, "[overlay]", f"brokers = {_listed(overlay.brokers)}"]
     lines.append(f"links = [{', '.join(_listed(link) for link in overlay.links)}]")
     for t in types:
-        lines += [f'[types."{t.kind}"]', f'reduction = "{t.reduction}"', f"cubes = {t.cubes}"]
+        lines += [f'[types."{t.kind}"]', f'reduction = "{t.reduction}"', f"cubes = {t.cubes}", t.matcher]
         lines += [f"advertisements = {str(t.advertisements).lower()}"]
         lines += [f"index = {_listed(t.index)}"] if t.index else []
         lines += [] if t.bits is None else [f"bits = {t.bits}"]

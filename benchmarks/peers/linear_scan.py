@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from state.arrays import Bools, Ints
-from state.matchers.cover import certain
-from state.matchers.matcher import Matches, Mode, as_points, owned
+from state.matchers.matcher import Matches, as_points, owned
 from state.space.boxes import Boxes, Ranks
 
 
@@ -56,37 +55,20 @@ class LinearMatcher:
             rows = rows[(self._highs[k][rows] >= low[k]) & (self._lows[k][rows] <= high[k])]
         return rows
 
-    def meeting(self, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints]:
-        """Return (row of the batch, number of the box) for the boxes that meet each query box."""
-        found = [self._scan(low, high) for low, high in zip(lows, highs, strict=True)]
-        events = np.repeat(np.arange(len(found)), [len(rows) for rows in found])
-        return events, np.concatenate([*found, np.empty(0, np.int64)])
-
-    def match(self, points: Ranks) -> Matches:
-        points = as_points(points, self.d)
+    def match(self, points: Ranks, near: bool = False) -> Matches:
         return self.match_boxes(points, points)
 
-    def match_any(self, points: Ranks) -> Bools:
+    def match_any(self, points: Ranks, near: bool = False) -> Bools:
         return np.array([len(self._scan(p, p)) > 0 for p in as_points(points, self.d)], dtype=bool)
 
-    def match_groups(self, points: Ranks, group_of_owner: Ints, n_groups: int) -> Bools:
-        points = as_points(points, self.d)
-        events, rows = self.meeting(points, points)
-        groups = np.asarray(group_of_owner)[self._owners[rows]]
-        out = np.zeros((len(points), n_groups), dtype=bool)
-        out[events[groups >= 0], groups[groups >= 0]] = True
-        return out
-
-    def match_boxes(self, lows: Ranks, highs: Ranks, mode: Mode = "possible") -> Matches:
+    def match_boxes(self, lows: Ranks, highs: Ranks) -> Matches:
         lows, highs = as_points(lows, self.d), as_points(highs, self.d)
-        events, rows = self.meeting(lows, highs)
-        ids = self._owners[rows]
-        if mode == "possible":
-            first = np.ones(len(ids), dtype=bool)
-            first[1:] = (ids[1:] != ids[:-1]) | (events[1:] != events[:-1])
-            return Matches(events[first], ids[first])
-        box_lows, box_highs = self._lows.T[rows], self._highs.T[rows]
-        return certain(lows, highs, events, ids, np.ascontiguousarray(box_lows), np.ascontiguousarray(box_highs))
+        found = [self._scan(low, high) for low, high in zip(lows, highs, strict=True)]
+        events = np.repeat(np.arange(len(found)), [len(rows) for rows in found])
+        ids = self._owners[np.concatenate([*found, np.empty(0, np.int64)])]
+        first = np.ones(len(ids), dtype=bool)
+        first[1:] = (ids[1:] != ids[:-1]) | (events[1:] != events[:-1])
+        return Matches(events[first], ids[first])
 
     def insert(self, boxes: Boxes, owners: Ints) -> None:
         held, held_owners = self.boxes()
