@@ -22,7 +22,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from infra.kafka.settings import librdkafka
 from state.config import Config
-from state.control.home import Fact
+from state.control.facts import Fact
 from state.distribution.assignment import BROADCAST
 from state.distribution.grouping import Grouping
 from state.errors import HilcastError

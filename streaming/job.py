@@ -25,8 +25,9 @@ from pyspark.sql.streaming import StreamingQuery
 from infra.kafka.settings import librdkafka
 from state.config import Config
 from state.control.context import Context
-from state.control.protocol import Message, Republish, encode, seeds
-from state.control.rebuild import Rebuilt, rebuild
+from state.control.protocol import Message, Republish, encode
+from state.control.rebuild import FORMATS, Rebuilt, rebuild
+from state.control.streams import seeds
 from state.keys import Key, index_keys
 from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
@@ -192,7 +193,7 @@ class Job:
             self.timers.follow(key, fact)
         known = self.checkpoint.generation()
         claimed = self.registry.generations.get(self.config.deployment.name, 0)
-        fingerprint = f"{self.config.fingerprint()}:{','.join(sorted(self.config.deployment.hosts))}"
+        fingerprint = f"{self.config.fingerprint()}:{FORMATS}:{','.join(sorted(self.config.deployment.hosts))}"
         self._seeded_to: dict[str, dict[str, int]] = {}
         if known is not None and known.fingerprint == fingerprint and known.number == claimed:
             say(f"continuing generation {known.number}")

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from infra.kafka.settings import librdkafka
 from state.config import Config
-from state.control.home import Fact, decode_fact
+from state.control.facts import Fact, decode_fact
 from streaming.patience import retried
 
 FactKey = tuple[str, str, str, str]
