@@ -251,7 +251,7 @@ class Eavesdropper:
             if not isinstance(message, Change) or Key.parse(message.source).broker == target.broker:
                 continue
             held = self._held.setdefault((message.source, str(target)), set())
-            if message.snapshot and message.part == 0:
+            if message.snapshot and message.piece == 0:
                 held.clear()
             held |= {entry.id for entry in message.entries}
             held -= set(message.removed)

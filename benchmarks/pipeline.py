@@ -34,7 +34,7 @@ from infra.local import jars
 from infra.local.services import LocalServices
 from state.config import Config, parse
 from state.control.context import Context
-from state.control.home import Fact
+from state.control.facts import Fact
 from state.control.rebuild import rebuild
 from state.filters.geometry import geometry
 from state.filters.grammar import parse as parse_filter

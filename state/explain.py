@@ -22,8 +22,8 @@ import numpy as np
 
 from state.compiled_part import IMPRECISE_RANGES_MAX, CompiledPart
 from state.config import Config
+from state.control.facts import Fact
 from state.control.fates import FORWARDED_AS, MERGED, NAMED_MAX, NOT_ADVERTISED, carriers
-from state.control.home import Fact
 from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.evaluate import Explained, matches

@@ -15,8 +15,8 @@ from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger
 from state.config import Config
 from state.control.context import Context
-from state.control.protocol import seeds
-from state.control.rebuild import Rebuilt, rebuild
+from state.control.rebuild import FORMATS, Rebuilt, rebuild
+from state.control.streams import seeds
 from state.keys import Key
 from state.redis_index import RedisIndex, patiently
 from streaming.checkpoint import Checkpoint, Generation
@@ -47,7 +47,7 @@ class Generations:
         """Continue the generation of the checkpoint, or begin a new one from the registry, which has been read."""
         known = self.checkpoint.generation()
         claimed = self.registry.generations.get(self.config.deployment.name, 0)
-        fingerprint = f"{self.config.fingerprint()}:{','.join(sorted(self.config.deployment.hosts))}"
+        fingerprint = f"{self.config.fingerprint()}:{FORMATS}:{','.join(sorted(self.config.deployment.hosts))}"
         if known is not None and known.fingerprint == fingerprint and known.number == claimed:
             _log.info("continuing generation %d", known.number)
             return known, {}

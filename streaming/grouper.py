@@ -24,7 +24,7 @@ from infra.kafka.dialects import librdkafka
 from infra.kafka.retry import retried
 from infra.kafka.topic_keeper import TopicKeeper
 from state.config import Config
-from state.control.home import Fact
+from state.control.facts import Fact
 from state.distribution.assignment import BROADCAST
 from state.distribution.grouping import Grouping
 from state.errors import HilcastError

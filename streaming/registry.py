@@ -7,7 +7,7 @@ import msgspec
 from infra.kafka import Transport
 from infra.kafka.reading import Follower
 from state.config import Config
-from state.control.home import Fact, decode_fact
+from state.control.facts import Fact, decode_fact
 
 FactKey = tuple[str, str, str, str]
 """Kind (`subscription` or `advertisement`), broker, type, id."""

@@ -184,7 +184,7 @@ def is_held(index, hop, filters):
     broker, id = hop.entry.split("/")
     assert filters[id][0] == broker
     own = index.state(Key(broker, "t", hop.part)).local[id]
-    return any(unpack(entry.geometry) == unpack(own.told) for entry in held.values())
+    return any(unpack(entry.geometry) == unpack(own.travelling) for entry in held.values())
 
 
 @pytest.mark.parametrize("mute", [False, True])

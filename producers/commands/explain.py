@@ -20,7 +20,7 @@ from producers.commands.output import Style, table
 from producers.verify.independent_reader import read_publication
 from state.compiled_part import CompiledPart
 from state.config import Config, load
-from state.control.home import decode_fact
+from state.control.facts import decode_fact
 from state.errors import HilcastError
 from state.explain import NOT_REACHED, Event, Explanation, Hop, Registered, explained
 from state.keys import Key

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import msgspec
-
 from infra.kafka import Transport
 from infra.kafka.reading import every
 from state.config import Config
 from state.control.protocol import Change, decode
+from state.errors import HilcastError
 from state.keys import Key
 
 
@@ -42,6 +41,6 @@ def count_control(config: Config, transport: Transport) -> ControlCount:
 def _change(value: bytes | None) -> Change | None:
     try:
         message = decode(value or b"")
-    except msgspec.DecodeError:
+    except HilcastError:
         return None
     return message if isinstance(message, Change) else None

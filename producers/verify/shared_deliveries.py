@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from producers.client.spans import Spans, read_spans
 from state.config import Config
-from state.control.home import Fact
+from state.control.facts import Fact
 from state.errors import HilcastError
 from state.flooding import NEVER, Delivered
 from state.messages import Record, read_registration

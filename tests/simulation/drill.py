@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from state.config import Config, Topics
-from state.control import protocol
+from state.control import protocol, streams
 from state.control.protocol import Change, Expire, Forget, Message, Resync, encode
 from state.keys import Key, home_key
 from state.messages import Output
@@ -121,13 +121,13 @@ def shortened(scenario: Scenario, fails: Callable[[Scenario], bool], runs: int =
 
 @contextmanager
 def _messages_of(size: int) -> Iterator[None]:
-    """Cut control messages at this length, so that small worlds have messages of several parts."""
-    before = protocol.MESSAGE_BYTES_MAX
-    protocol.MESSAGE_BYTES_MAX = size
+    """Cut control messages at this length, so that small worlds have messages of several pieces."""
+    before = streams.MESSAGE_BYTES_MAX
+    streams.MESSAGE_BYTES_MAX = size
     try:
         yield
     finally:
-        protocol.MESSAGE_BYTES_MAX = before
+        streams.MESSAGE_BYTES_MAX = before
 
 
 class Drill:

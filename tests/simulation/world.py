@@ -31,11 +31,12 @@ import msgspec
 from state.compiled_part import CompiledPart, load_part
 from state.config import Config
 from state.control.context import Context
+from state.control.facts import Fact, decode_fact
 from state.control.handle import handle
-from state.control.home import Fact, decode_fact
-from state.control.protocol import Republish, encode, seeds
+from state.control.protocol import Republish, encode
 from state.control.rebuild import rebuild
 from state.control.samples import SAMPLE_MAX, samples_of
+from state.control.streams import seeds
 from state.distribution.assignment import Assignment
 from state.errors import HilcastError
 from state.keys import UNROUTABLE, Key, home_key, index_keys
