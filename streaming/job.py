@@ -27,6 +27,7 @@ from state.config import Config
 from state.control.context import Context
 from state.control.protocol import Message, Republish, encode, seeds
 from state.control.rebuild import Rebuilt, rebuild
+from state.errors import HilcastError
 from state.keys import Key, index_keys
 from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
@@ -34,7 +35,7 @@ from state.warm import warm
 from streaming import control, route
 from streaming.boot import Boot
 from streaming.checkpoint import Checkpoint, Generation
-from streaming.grouper import Grouper
+from streaming.group_keeper import GroupKeeper
 from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
 from streaming.progress import Committer, ProgressListener
@@ -79,7 +80,7 @@ class Job:
         )
         self.timers = Timers(config, self._send)
         self.offsets = Offsets(config)
-        self.grouper: Grouper | None = None
+        self.groups: GroupKeeper | None = None
         self.queries: dict[str, StreamingQuery] = {}
         self._grids = {name: Grid.of(event_type) for name, event_type in config.types.items()}
         self._beaten = (0.0, 0)
@@ -177,8 +178,8 @@ class Job:
         spark.stop()
         self.producer.flush(10.0)
         self.registry.close()
-        if self.grouper is not None:
-            self.grouper.close()
+        if self.groups is not None:
+            self.groups.close()
         self.redis.close()
         self.checkpoint.close()
         say("stopped")
@@ -215,9 +216,9 @@ class Job:
         """Take up the groups of the hosted brokers, or see to it that those of before are left."""
         if self.config.topics.groups not in self.topics.existing():
             return
-        self.grouper = Grouper(self.config, generation, self.topics, self.redis, self._produce, self._flush)
+        self.groups = GroupKeeper(self.config, generation, self.topics, self.redis, self._produce, self._flush)
         for key, fact in self.registry.facts.items():
-            self.grouper.follow(key, fact)
+            self.groups.follow(key, fact)
 
     def _install(self, rebuilt: Rebuilt, number: int) -> None:
         """Put a new generation in place: topics, index, then the seeds of the states and the first words to others."""
@@ -285,20 +286,24 @@ class Job:
         for key in self.registry.catch_up():
             fact = self.registry.facts.get(key)
             self.timers.follow(key, fact)
-            if self.grouper is not None:
-                self.grouper.follow(key, fact)
+            if self.groups is not None:
+                self.groups.follow(key, fact)
         if self.timers.fire(int(time.time() * 1000), self.registry.facts):
             self._flush()
 
     def _regroup(self, listener: ProgressListener) -> None:
-        if self.grouper is None:
+        if self.groups is None:
             return
         routed = listener.latest.get("route")
         began_s = None if routed is None else datetime.datetime.fromisoformat(routed["began"]).timestamp()
         try:
-            self.grouper.tick(began_s)
+            self.groups.tick(began_s)
         except redis.RedisError:
             return  # away: everybody is served by unicast once it is back, until it is asked again in a second
+        except HilcastError as error:
+            if error.code not in ("kafka-away", "kafka-topic"):
+                raise
+            say(str(error))  # it is tried again in a second; a topic that was deleted is made again
 
     def _watch_redis(self) -> None:
         """Have everything written again that Redis lost."""
@@ -345,8 +350,8 @@ class Job:
             for (kind, broker, _, _), fact in self.registry.facts.items()
             if kind == "subscription" and fact.live and broker in hosts
         }
-        if self.grouper is not None:
-            wanted |= self.grouper.topics()
+        if self.groups is not None:
+            wanted |= self.groups.topics()
         recreated += self.topics.recreate(wanted)
         if recreated:
             say(f"recreated topics that had gone: {', '.join(recreated[:5])}{' ...' if len(recreated) > 5 else ''}")

@@ -34,15 +34,17 @@ def newest(transport: Transport, topics: Iterable[str], chunk: int = CHUNK) -> I
         spans = {partition: (low, window[partition][0]) for partition, (low, _) in spans.items()}
 
 
-def between(transport: Transport, spans: Mapping[Partition, tuple[int, int]]) -> Iterator[Record]:
-    """What stands from the first offset of each span to before its last."""
+def between(
+    transport: Transport, spans: Mapping[Partition, tuple[int, int]], patience_s: float = PATIENCE_S
+) -> Iterator[Record]:
+    """What stands from the first offset of each span to before its last; ends when nothing came for `patience_s`."""
     left = {partition: end for partition, (low, end) in spans.items() if low < end}
     if not left:
         return
     reader = transport.read({partition: spans[partition][0] for partition in left})
     heard = time.monotonic()
     try:
-        while left and time.monotonic() - heard < PATIENCE_S:
+        while left and time.monotonic() - heard < patience_s:
             for record in reader.poll(0.5):
                 heard = time.monotonic()
                 partition = (record.topic, record.partition)

@@ -12,9 +12,9 @@ from infra.kafka import Name, Transport
 from infra.kafka.transport import Partition, Place, Reader
 from producers.client.delivery import Delivery, Memory, read_delivery, read_named
 from producers.client.mapping import Mapped, open_mapper
+from producers.client.membership import Following
 from producers.client.registering import Filter, Registering
 from producers.client.registrar import TIMEOUT_S, Receipt, RefusedError, Request
-from producers.client.spans import Following
 from state.config import Config
 from state.messages import Record
 

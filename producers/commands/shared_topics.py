@@ -14,12 +14,11 @@ import redis
 
 from infra.kafka import open_transport
 from infra.kafka.reading import every
-from producers.client.spans import read_spans
 from producers.commands.output import table
 from state.config import Config
 from state.distribution.assignment import BROADCAST, Assignment
 from state.errors import HilcastError
-from state.messages import Record, Span
+from state.messages import Record, Span, read_spans
 from state.redis_index import RedisIndex, away
 
 METHODS = ("unicast", "group", "broadcast")

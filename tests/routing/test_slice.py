@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 
 from state.config import Distribution, parse
-from state.distribution.grouping import Grouping
+from state.distribution.broker_groups import BrokerGroups
 from state.messages import delivery_id, event_digest
 from state.routing.envelope import HEADER
 from state.routing.sharing import Sharing
@@ -196,7 +196,7 @@ def test_a_group_gets_one_message_that_names_its_members():
     filters = {f"s{i}": ("b1", client, "x < 50") for i, client in enumerate(["ann", "bob", "cy", "ann"])}
     filters["t1"] = ("b3", "ann", "x < 50")
     cache, snapshot, counted = worker(filters, grouped=("ann", "bob"))
-    grouping = Grouping(Distribution(1, threshold=0.0), cache.config.types)
+    grouping = BrokerGroups(Distribution(1, threshold=0.0), cache.config.types)
     for id in ("s0", "s1", "s3"):
         grouping.put("t", id, filters[id][1], Boxes.everything(1))
     grouping.settle()

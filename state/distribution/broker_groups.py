@@ -43,7 +43,7 @@ class _TypeState:
     """The number under which each id is in the groups."""
 
 
-class Grouping:
+class BrokerGroups:
     """Groups of one broker over all types."""
 
     def __init__(self, distribution: Distribution, types: Mapping[str, EventType]) -> None:
