@@ -104,6 +104,18 @@ class Groups:
             self._members = unions(self.holding > 0, self.labels, self.n)
         return self._members
 
+    def interested(self, points: Ranks) -> Ints:
+        """How many clients have a box that holds each publication. Cost: O(points * boxes * dimensions)."""
+        order = np.argsort(self.clients, kind="stable")
+        lows, highs = self.boxes.lows[order], self.boxes.highs[order]
+        first = np.flatnonzero(np.diff(self.clients[order], prepend=-1))
+        found = np.zeros(len(points), np.int64)
+        if len(first):
+            for i, point in enumerate(points):
+                holds = ((lows <= point) & (point <= highs)).all(axis=1)
+                found[i] = np.logical_or.reduceat(holds, first).sum()
+        return found
+
     def add(self, boxes: Boxes, owners: Ints, clients: Ints) -> None:
         """Add subscriptions; clients may be new. Cost: O(kept cells * boxes)."""
         owners, clients = _each(boxes, owners), _each(boxes, clients)

@@ -172,6 +172,32 @@ def test_groups_are_formed_anew_when_publications_move():
     assert np.isin(cells, label.cells).all()
 
 
+@pytest.mark.parametrize(
+    ("clients", "parts", "better"),
+    [(10, 5, lambda t: t > 0.2), (399, 7, lambda t: t <= 1 / 7), (20, 1, lambda t: t == 0.15)],
+)
+def test_a_threshold_is_fitted_as_groups_live(clients, parts, better):
+    """To a small group less goes than by the paper's t, to a large one more; t stays where no other one saves, and a
+    number that was given stays anyway. `settle` tells of a new t, once.
+    """
+    values = [b'{"x": %d, "y": 0}' % (i % parts) for i in range(300)]
+    for threshold in ("fit", 0.15):
+        groups = BrokerGroups(Distribution(1, threshold), TYPES)
+        for i in range(clients):
+            groups.put("t", f"s{i}", f"c{i}", boxes(f"x = {i % parts}"))
+        assert groups.settle()
+        groups.observe("t", decode(TYPES["t"], values[:30]).ranks)
+        groups.settle()
+        assert groups.assignment().threshold == 0.15, "too little was seen"
+        groups.observe("t", decode(TYPES["t"], values).ranks)
+        changed = groups.settle()
+        found = groups.assignment().threshold
+        assert better(found) if threshold == "fit" else found == 0.15
+        assert changed == (found != 0.15)
+        groups.observe("t", decode(TYPES["t"], values).ranks)
+        assert not groups.settle()
+
+
 def test_types_do_not_share_topics_and_text_can_be_grouped():
     """Each type has group numbers of its own, text included, and a client of both is a reader of both."""
     grouping = BrokerGroups(Distribution(2, broadcast=0.5), TYPES)
