@@ -85,6 +85,8 @@ class Source:
 
 CLUSTERINGS = ("forgy", "k-means", "pairwise", "spanning-tree")
 """How cells are put into groups (`state/distribution/clustering.py`)."""
+THRESHOLD = 0.15
+"""The share of interested members from which a group is used: the paper's best ([STREE03] §5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,8 @@ class Distribution:
     """Group topics of a broker [STREE03]: how many per type, and the share of members from which a group is used."""
 
     groups: int
-    threshold: float = 0.15
-    """The paper's best."""
+    threshold: float | Literal["fit"] = THRESHOLD
+    """`fit`: found from the subscriptions that opt in and the publications that are seen."""
     broadcast: float | None = None
     """The share of all who listen from which an event is broadcast; None: never."""
     clustering: str = "pairwise"
@@ -351,13 +353,21 @@ def _read_distribution(table: Table, overlay: Overlay) -> dict[str, Distribution
         defaults = Distribution(1)
         distribution[broker] = Distribution(
             groups=below.take("groups", integer(1, 1000), 1),
-            threshold=below.take("threshold", fraction, defaults.threshold),
+            threshold=below.take("threshold", _threshold, defaults.threshold),
             broadcast=below.take("broadcast", fraction, None),
             clustering=below.take("clustering", choice(*CLUSTERINGS), defaults.clustering),
             regroup_s=below.take("regroup_s", integer(1, 86_400), defaults.regroup_s),
         )
         below.end()
     return distribution
+
+
+def _threshold(value: object) -> float | Literal["fit"]:
+    if value == "fit":
+        return "fit"
+    if isinstance(value, str):
+        raise ValueError(f'must be a number from 0 to 1, or "fit", not {shown(value)}')
+    return fraction(value)
 
 
 def _read_sources(root: Table, overlay: Overlay, types: Mapping[str, EventType], topics: Topics) -> tuple[Source, ...]:

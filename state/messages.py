@@ -330,3 +330,29 @@ class Membership(msgspec.Struct, frozen=True):
     """The value of a record of the topic `groups`, whose key is BROKER/CLIENT."""
 
     spans: list[Span]
+
+
+def write_spans(topics: Topics, broker: str, client: str, spans: Sequence[Span]) -> Output:
+    """The record of the topic `groups` that tells a client what to read; a null value where there is nothing."""
+    value = msgspec.json.encode(Membership(list(spans))) if spans else None
+    return Output(topics.groups, f"{broker}/{client}".encode(), value)
+
+
+def read_reader(record: Record) -> tuple[str, str]:
+    """The broker and the client of a record of the topic `groups`."""
+    broker, _, client = (record.key or b"").decode("utf-8", "replace").partition("/")
+    return broker, client
+
+
+def read_spans(record: Record) -> list[Span]:
+    """The spans of a record of the topic `groups`; none if its value is null.
+
+    What cannot be read is an error: going on without its spans would lose deliveries in silence.
+    """
+    if record.value is None:
+        return []
+    try:
+        return msgspec.json.decode(record.value, type=Membership).spans
+    except msgspec.DecodeError as error:
+        place = f"{record.topic}/{record.partition} offset {record.offset}"
+        raise HilcastError("bad-value", f"the spans at {place} cannot be read ({error}): was it the router?") from None

@@ -109,6 +109,8 @@ class RedisIndex:
         )
         self._publish = self._client.register_script(_PUBLISH)
         self._run = ""
+        self._groups: dict[str, int] = {}
+        """By broker: the version of the last assignment that was written here."""
 
     @property
     def vector_key(self) -> str:
@@ -181,8 +183,15 @@ class RedisIndex:
         pipe.execute()
 
     def publish_groups(self, broker: str, generation: int, blob: bytes, readers: Mapping[str, Sequence[str]]) -> None:
-        """Hand the assignment of a broker's clients to shared topics to the route workers."""
-        run, version = self.run_id(), time.time_ns() // 1_000_000
+        """Hand the assignment of a broker's clients to shared topics to the route workers.
+
+        Guarantee: once this returns, tasks that begin use this assignment, whatever the clock did since the last one.
+        """
+        run, vector = self.vector()
+        before = vector.get(_groups_field(broker))
+        # a version that workers have seen already, or a lower one, would be passed over: they would use the old one
+        last = max(self._groups.get(broker, 0), 0 if before is None else before.batch)
+        version = self._groups[broker] = max(time.time_ns() // 1_000_000, last + 1)
         self._publish(
             keys=[self.vector_key, f"{self.prefix}:{broker}:groups:index"],
             args=[_groups_field(broker), generation, version, run, _seal(blob, generation, version)],

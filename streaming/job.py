@@ -25,7 +25,7 @@ from state.warm import warm
 from streaming.boot import Boot
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.generations import Generations, Seeded
-from streaming.grouper import Grouper
+from streaming.group_keeper import GroupKeeper
 from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
 from streaming.progress import Committer, ProgressListener, group
@@ -53,7 +53,7 @@ class Job:
         self.writer = DriverWriter(config)
         self.timers = Timers(config, self.writer.send)
         self.offsets = Offsets(config, self.transport)
-        self.grouper: Grouper | None = None
+        self.groups: GroupKeeper | None = None
 
     # ── from start to stop ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -113,8 +113,8 @@ class Job:
         spark.stop()
         self.writer.nudge(10.0)
         self.registry.close()
-        if self.grouper is not None:
-            self.grouper.close()
+        if self.groups is not None:
+            self.groups.close()
         self.transport.close()
         self.redis.close()
         self.checkpoint.close()
@@ -136,9 +136,11 @@ class Job:
         """Take up the groups of the hosted brokers, or see to it that those of before are left."""
         if self.config.topics.groups not in self.topics.existing():
             return
-        self.grouper = Grouper(self.config, generation, self.topics, self.redis, self.writer.produce, self.writer.flush)
+        self.groups = GroupKeeper(
+            self.config, generation, self.topics, self.redis, self.writer.produce, self.writer.flush
+        )
         for key, fact in self.registry.facts.items():
-            self.grouper.follow(key, fact)
+            self.groups.follow(key, fact)
 
     def _announce(self, generation: Generation) -> None:
         """Let `hilcast wait` know who hosts what before the first batch."""
@@ -157,7 +159,7 @@ class Job:
             generation.number,
             registry=self.registry,
             timers=self.timers,
-            grouper=self.grouper,
+            groups=self.groups,
             listener=listener,
             redis=self.redis,
             topics=self.topics,

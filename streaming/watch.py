@@ -26,7 +26,7 @@ from state.errors import HilcastError
 from state.keys import Key, index_keys
 from state.redis_index import RedisIndex
 from state.space.grid import Grid
-from streaming.grouper import Grouper
+from streaming.group_keeper import GroupKeeper
 from streaming.progress import ProgressListener
 from streaming.registry import RegistryReader
 from streaming.timers import Timers
@@ -61,7 +61,7 @@ class Watch:
         *,
         registry: RegistryReader,
         timers: Timers,
-        grouper: Grouper | None,
+        groups: GroupKeeper | None,
         listener: ProgressListener,
         redis: RedisIndex,
         topics: TopicKeeper,
@@ -69,7 +69,7 @@ class Watch:
     ) -> None:
         self.config = config
         self.generation = generation
-        self.registry, self.timers, self.grouper, self.listener = registry, timers, grouper, listener
+        self.registry, self.timers, self.groups, self.listener = registry, timers, groups, listener
         self.redis, self.topics, self.writer = redis, topics, writer
         self._keys = index_keys(config, config.deployment.hosts)
         self._beaten = (float("-inf"), 0)
@@ -113,8 +113,8 @@ class Watch:
         for key in self.registry.catch_up():
             fact = self.registry.facts.get(key)
             self.timers.follow(key, fact)
-            if self.grouper is not None:
-                self.grouper.follow(key, fact)
+            if self.groups is not None:
+                self.groups.follow(key, fact)
         if self.timers.fire(int(time.time() * 1000), self.registry.facts):
             self.writer.flush()
 
@@ -149,12 +149,12 @@ class Watch:
             self.writer.flush()
 
     def _regroup(self) -> None:
-        if self.grouper is None:
+        if self.groups is None:
             return
         routed = self.listener.latest.get("route")
         began_s = None if routed is None else datetime.datetime.fromisoformat(routed["began"]).timestamp()
         try:
-            self.grouper.tick(began_s)
+            self.groups.tick(began_s)
         except redis.RedisError:
             return  # away: everybody is served by unicast once it is back, until it is asked again in a second
 
@@ -177,8 +177,8 @@ class Watch:
             for (kind, broker, _, _), fact in self.registry.facts.items()
             if kind == "subscription" and fact.live and broker in hosts
         }
-        if self.grouper is not None:
-            wanted |= self.grouper.topics()
+        if self.groups is not None:
+            wanted |= self.groups.topics()
         recreated += self.topics.recreate(wanted)
         if recreated:
             some = f"{', '.join(recreated[:5])}{' ...' if len(recreated) > 5 else ''}"

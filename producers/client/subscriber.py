@@ -13,7 +13,7 @@ from infra.kafka.transport import Partition, Place, Reader
 from producers.client.delivery import Delivery, Memory, read_delivery, read_named
 from producers.client.inbox import TIMEOUT_S, Filter, Receipt, RefusedError, Registrant, Request
 from producers.client.mapping_option import Mapped, open_mapper
-from producers.client.spans import Following
+from producers.client.membership import Following
 from state.config import Config
 from state.messages import Record
 

@@ -65,6 +65,7 @@ class Living(RuleBasedStateMachine):
         members = groups.members()
         for point, group in zip(points, groups.group_of(points), strict=True):
             interested = {c for low, high, c in self.live.values() if (low <= point).all() and (point <= high).all()}
+            assert groups.interested(point[None]).tolist() == [len(interested)]
             if group != CATCH_ALL:
                 assert interested <= set(np.flatnonzero(members[group]).tolist())
         for group in range(groups.n):

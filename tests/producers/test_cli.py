@@ -477,17 +477,19 @@ def test_inspect_shows_groups_and_what_they_saved(sharing, capsys):
         (topics.broadcast("b1"), None, 3, 0),
         (topics.group("b1", 1), None, 0, 1),
     ]
-    assert found["distribution"] == {"methods": BY_METHOD}
+    assert found["distribution"] == {"methods": BY_METHOD, "threshold": 0.1}
     assert run("inspect", "--json") == 0
     one, two, three = json.loads(capsys.readouterr().out)
     assert one["distribution"]["methods"] == BY_METHOD
     assert (three["distribution"]["methods"]["group"]["messages"], three["distribution"]["topics"]) == (7, [])
+    assert three["distribution"]["threshold"] is None
     assert "distribution" not in two
     assert run("inspect", "b1", "quote") == 0
     shown = capsys.readouterr().out
     assert re.search(r"broker +method +messages +copies saved +thrown away +spared\n", shown)
     assert re.search(r"b1 +unicast +10 +0 +0 +11\nb1 +group +12 +13 +14 +0\nb1 +broadcast +15 +16 +17 +0\n", shown)
     assert re.search(rf"b1 +{re.escape(topics.group('b1', 4))} +quote +2 +2\n", shown)
+    assert "b1: a group is used if 10 % of its members are interested\n" in shown
 
 
 def test_status_shows_what_each_method_did_at_each_broker(sharing, capsys):

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.workloads.mixed import events, filters
-from producers.client.spans import Spans
+from producers.client.membership import Spans
 from producers.verify import Verification
 from producers.verify.history import read_facts
 from producers.verify.shared_deliveries import opted, served

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from state.config import Distribution, parse
-from state.distribution.grouping import Grouping
+from state.distribution.broker_groups import BrokerGroups
 from state.messages import delivery_id, event_digest
 from state.routing.envelope import HEADER
 from state.routing.route import route
@@ -187,7 +187,7 @@ def test_a_group_gets_one_message_that_names_its_members():
     filters = {f"s{i}": ("b1", client, "x < 50") for i, client in enumerate(["ann", "bob", "cy", "ann"])}
     filters["t1"] = ("b3", "ann", "x < 50")
     snapshot = snapshot_of(filters, grouped=("ann", "bob"))
-    grouping = Grouping(Distribution(1, threshold=0.0), snapshot.config.types)
+    grouping = BrokerGroups(Distribution(1, threshold=0.0), snapshot.config.types)
     for id in ("s0", "s1", "s3"):
         grouping.put("t", id, filters[id][1], Boxes.everything(1))
     grouping.settle()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from state.config import Distribution, parse
 from state.distribution.assignment import BROADCAST, Assignment
-from state.distribution.grouping import Grouping, cell_grid
+from state.distribution.broker_groups import BrokerGroups, cell_grid
 from state.filters.geometry import geometry
 from state.filters.grammar import parse as parse_filter
 from state.messages import read_members, write_members
@@ -43,7 +43,7 @@ def boxes(text, name="t"):
 
 
 def grouping_of(given, distribution):
-    grouping = Grouping(distribution, TYPES)
+    grouping = BrokerGroups(distribution, TYPES)
     for i, (client, text, groups) in enumerate(given):
         if groups:
             grouping.put("t", f"s{i}", client, boxes(text))
@@ -157,7 +157,7 @@ def test_nothing_changes_without_a_change():
 
 def test_groups_are_formed_anew_when_publications_move():
     """Publications that leave the cells of the groups make them form anew, where the publications are."""
-    grouping = Grouping(Distribution(1), TYPES)
+    grouping = BrokerGroups(Distribution(1), TYPES)
     for i, low in enumerate([0, 8]):
         for client in "abc":
             grouping.put("t", f"{client}{i}", client, boxes(f"x BETWEEN {low} AND {low + 1}"))
@@ -172,9 +172,35 @@ def test_groups_are_formed_anew_when_publications_move():
     assert np.isin(cells, label.cells).all()
 
 
+@pytest.mark.parametrize(
+    ("clients", "parts", "better"),
+    [(10, 5, lambda t: t > 0.2), (399, 7, lambda t: t <= 1 / 7), (20, 1, lambda t: t == 0.15)],
+)
+def test_a_threshold_is_fitted_as_groups_live(clients, parts, better):
+    """To a small group less goes than by the paper's t, to a large one more; t stays where no other one saves, and a
+    number that was given stays anyway. `settle` tells of a new t, once.
+    """
+    values = [b'{"x": %d, "y": 0}' % (i % parts) for i in range(300)]
+    for threshold in ("fit", 0.15):
+        groups = BrokerGroups(Distribution(1, threshold), TYPES)
+        for i in range(clients):
+            groups.put("t", f"s{i}", f"c{i}", boxes(f"x = {i % parts}"))
+        assert groups.settle()
+        groups.observe("t", decode(TYPES["t"], values[:30]).ranks)
+        groups.settle()
+        assert groups.assignment().threshold == 0.15, "too little was seen"
+        groups.observe("t", decode(TYPES["t"], values).ranks)
+        changed = groups.settle()
+        found = groups.assignment().threshold
+        assert better(found) if threshold == "fit" else found == 0.15
+        assert changed == (found != 0.15)
+        groups.observe("t", decode(TYPES["t"], values).ranks)
+        assert not groups.settle()
+
+
 def test_types_do_not_share_topics_and_text_can_be_grouped():
     """Each type has group numbers of its own, text included, and a client of both is a reader of both."""
-    grouping = Grouping(Distribution(2, broadcast=0.5), TYPES)
+    grouping = BrokerGroups(Distribution(2, broadcast=0.5), TYPES)
     grouping.put("t", "s", "a", boxes("x < 3"))
     grouping.put("u", "s", "a", boxes("z = 'hello'", "u"))
     grouping.settle()
