@@ -25,6 +25,7 @@ from state.control.protocol import Change, Resync, decode, encode
 from state.errors import HilcastError
 from state.keys import Key, home_key, index_keys
 from state.messages import Output, receipt
+from state.reductions.reduction import Fate
 
 
 @dataclass
@@ -33,8 +34,8 @@ class Rebuilt:
 
     states: dict[str, bytes] = field(default_factory=dict)
     indexes: dict[str, bytes] = field(default_factory=dict)
-    forwarding: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
-    """By key and neighbour: what became of each entry, in words."""
+    forwarding: dict[str, dict[str, dict[str, Fate]]] = field(default_factory=dict)
+    """By key and neighbour: what became of each entry."""
     reduced: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """The same in numbers."""
     outputs: list[Output] = field(default_factory=list)
