@@ -30,7 +30,7 @@ import numpy as np
 from state import formats
 from state.compiled_part import CompiledPart, LocalEntry, compile_part
 from state.control.context import Context, Result
-from state.control.fates import READABLE_MAX, READABLE_RANGED_MAX, count, describe
+from state.control.fates import READABLE_MAX, READABLE_RANGED_MAX, count, fates
 from state.control.overlap import meeting
 from state.control.protocol import Advertised, Change, Entry, Resync, encode
 from state.control.streams import Incoming, Outbox, Position
@@ -38,7 +38,7 @@ from state.keys import Key, shard
 from state.messages import Output
 from state.reductions.catalogue import create, restore
 from state.reductions.parameters import forwards_ranges, range_cap
-from state.reductions.reduction import Delta, Reduction
+from state.reductions.reduction import Delta, Fate, Reduction
 from state.space.boxes import Boxes
 from state.space.packing import Geometry, Packed, pack, unpack
 from state.space.ranges import Ranges
@@ -171,11 +171,8 @@ class Part:
         if not self.ranges:
             return boxes
         assert isinstance(boxes, Boxes)
-        ranges = self.grid.ranges(boxes, range_cap(self.type))
         # where an attribute has fewer values than cells, a value's empty cells may lie beyond the cube's border
-        first, last = self._interval()
-        starts, ends = np.maximum(ranges.starts, first), np.minimum(ranges.ends, last)
-        return Ranges(starts[starts <= ends], ends[starts <= ends])
+        return self.grid.ranges(boxes, range_cap(self.type)).clipped(*self._interval())
 
     def _interval(self) -> tuple[int, int]:
         """The Hilbert indices of this part: of its cube, or all of them."""
@@ -240,8 +237,8 @@ class Part:
         """Whether this batch can have changed what is forwarded to a neighbour."""
         return any(interface != neighbour for interface in self.changed) or neighbour in self.ads_changed
 
-    def forwarding(self, neighbours: Iterable[str]) -> dict[str, dict[str, str]]:
-        """What became of the entries offered to these neighbours, in words; of many, the oldest are shown."""
+    def forwarding(self, neighbours: Iterable[str]) -> dict[str, dict[str, Fate]]:
+        """What became of the entries offered to these neighbours; of many, the oldest are shown."""
         shown = (READABLE_RANGED_MAX if self.ranges else READABLE_MAX) // max(1, len(self.neighbours))
         told = {}
         for neighbour in neighbours:
@@ -254,11 +251,11 @@ class Part:
             )
             entries = {self._name(i, id): packed for i, id, packed in islice(chain(local, received), shown)}
             selected = set(self.state.selected.get(neighbour, ())) if self.type.advertisements else None
-            told[neighbour] = describe(self.reduction(neighbour), entries, selected)
+            told[neighbour] = fates(self.reduction(neighbour), entries, selected)
         return told
 
     def reduced(self, neighbours: Iterable[str]) -> dict[str, dict[str, int]]:
-        """What the reductions towards these neighbours hold, in numbers (`forwarding.py`)."""
+        """What the reductions towards these neighbours hold, in numbers (`fates.py`)."""
         return {
             n: count(self.reduction(n), self._held_back(n), len(self.state.reductions.get(n, b""))) for n in neighbours
         }

@@ -30,6 +30,7 @@ from state.control.protocol import Change, Resync, decode, encode
 from state.errors import HilcastError
 from state.keys import Key, home_key, index_keys
 from state.messages import Output, receipt
+from state.reductions.reduction import Fate
 
 FORMATS = f"{HOME_FORMAT}.{PART_FORMAT}.{MESSAGE_FORMAT}.{INDEX_FORMAT}"
 """Of all that a generation leaves behind: states of home keys and parts, messages, index. A version that reads others
@@ -43,8 +44,8 @@ class Rebuilt:
 
     states: dict[str, bytes] = field(default_factory=dict)
     indexes: dict[str, bytes] = field(default_factory=dict)
-    forwarding: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
-    """By key and neighbour: what became of each entry, in words."""
+    forwarding: dict[str, dict[str, dict[str, Fate]]] = field(default_factory=dict)
+    """By key and neighbour: what became of each entry."""
     reduced: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """The same in numbers."""
     outputs: list[Output] = field(default_factory=list)

@@ -13,6 +13,7 @@ from state.reductions.negative_space import NegativeSpace
 from state.reductions.none import Unreduced
 from state.reductions.parameters import forwards_ranges
 from state.reductions.probabilistic import Probabilistic
+from state.reductions.rectangle_merging import RectangleMerging
 from state.reductions.reduction import Reduction
 from state.space.event_type import EventType
 from state.space.grid import Grid
@@ -21,6 +22,7 @@ from state.space.packing import Geometry
 _CLASSES: dict[str, Any] = {
     "none": Unreduced,
     "covering": Covering,
+    "merging": RectangleMerging,
     "mics": Mics,
     "negative-space": NegativeSpace,
     "probabilistic": Probabilistic,

@@ -31,19 +31,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from state.arrays import Bools, Ints
 from state.formats import opened, unreadable
 from state.reductions.interval_table import (
-    CompiledTable,
     Edit,
     IntervalTable,
     Journal,
     cells_of,
     closed,
-    describe_ranges,
     difference,
     inside,
     near,
@@ -52,7 +51,7 @@ from state.reductions.interval_table import (
 )
 from state.reductions.live_ranges import NOWHERE, LiveRanges
 from state.reductions.parameters import MicsSettings, read
-from state.reductions.reduction import Decision, Delta
+from state.reductions.reduction import NAMED_MAX, Decision, Delta, Fate
 from state.space.packing import Geometry, pack_numbers, unpack_numbers
 from state.space.ranges import Ranges
 
@@ -112,7 +111,6 @@ class Mics:
 
     def __init__(self, domain: tuple[int, int] | Geometry, parameters: Mapping[str, object] | None = None) -> None:
         self.domain = _ends_of(domain)
-        self.given = dict(parameters or {})
         self.parameters = read(MicsSettings, parameters)
         assert self.parameters.mode == "projected", "mode 'indexed' is `IndexedMics`"
         self._owners: dict[str, int] = {}
@@ -153,10 +151,6 @@ class Mics:
             self._arrays = self._table.ranges()
         return self._arrays
 
-    def compiled(self) -> CompiledTable:
-        """What is forwarded, ready to look up batches of publications (Algorithm 2)."""
-        return CompiledTable(self.table())
-
     def entries(self) -> dict[str, Ranges]:
         """The live entries. Cost: O(n log n)."""
         return self.ranges_of(self._owners)
@@ -184,6 +178,36 @@ class Mics:
         """Cells that are forwarded and that nobody asked for: the price of imperfect merging."""
         return self._held - self._covered
 
+    def fate(self, id: str) -> Fate:
+        return self.fates([id])[id]
+
+    def fates(self, ids: Sequence[str]) -> dict[str, Fate]:
+        """All entries side by side: where each range lies in the table, and which of an entry's rows to name.
+
+        An entry is forwarded if the table has each of its ranges as it is, else merged. Cost: that of `ranges_of`.
+        """
+        table, entries = self.table(), self.ranges_of(ids)
+        if not entries:
+            return {}
+        ranges = _side_by_side(list(entries.values()), 0)
+        owners, sizes = ranges.owners, ranges.sizes
+        at = np.searchsorted(table.starts, ranges.starts, side="right") - 1
+        alone = np.bincount(
+            owners[(table.starts[at] == ranges.starts) & (table.ends[at] == ranges.ends)], minlength=len(sizes)
+        )
+        # ranges of an entry are sorted, so those in one range of the table stand together
+        first = np.ones(len(at), bool)
+        first[1:] = (at[1:] != at[:-1]) | (owners[1:] != owners[:-1])
+        at, owners = at[first], owners[first]
+        counts = np.bincount(owners, minlength=len(sizes))
+        shown = np.arange(len(at)) - (np.cumsum(counts) - counts)[owners] < NAMED_MAX
+        names = iter(range_ids(Ranges(table.starts[at[shown]], table.ends[at[shown]])))
+        fates = {}
+        for id, count, whole in zip(entries, counts.tolist(), (alone == sizes).tolist(), strict=True):
+            named = tuple(islice(names, min(count, NAMED_MAX)))
+            fates[id] = Fate("forwarded" if whole else "merged", named, max(0, count - NAMED_MAX))
+        return fates
+
     def stats(self) -> dict[str, int | float]:
         """Figures for people; ranges rather than entries are what is forwarded and withheld."""
         forwarded = len(self._arrays) if self._arrays is not None else len(self._table or ())
@@ -199,15 +223,6 @@ class Mics:
             "gap_cells": self._gap,
             **self._counts,
         }
-
-    def describe(self, limit: int = 10) -> str:
-        """The state in words, for people."""
-        stats = self.stats()
-        lines = [f"{stats['entries']} entries of {stats['ranges']} ranges, {self._covered} cells covered"]
-        merging = f"{self.parameters.merging} merging"
-        lines.append(f"{merging}, gaps up to {self._gap} cells joined, {self.excess} cells extra")
-        lines += [f"  {name.replace('_', ' ')}: {count}" for name, count in self._counts.items()]
-        return "\n".join([*lines, "forwarded: " + describe_ranges(self.table(), limit)])
 
     def decide(self, entry: Geometry) -> Decision:
         """Say which part of an entry the table already holds.
@@ -432,17 +447,18 @@ class Mics:
         head, at = unpack_numbers(blob, 2 + len(COUNTS) + 3, 1)
         self._gap, self._tuned_at, *counts, n_ids, n_names, n = head.tolist()
         self._counts = dict(zip(COUNTS, counts, strict=True))
-        names = blob[at : at + n_names].decode()
-        ids = names.split("\x00") if n_ids else []
+        ids = blob[at : at + n_names].decode(errors="replace").split("\x00") if n_ids else []
         steps, at = unpack_numbers(blob, n, at + n_names)
         lengths, at = unpack_numbers(blob, n, at)
         owners, at = unpack_numbers(blob, n, at)
-        if len(ids) != n_ids or at != len(blob):
-            raise unreadable("mics state", f"{len(blob)} bytes do not add up")
         self._owners = {id: number for number, id in enumerate(ids)}
         self._next = n_ids
         starts = np.cumsum(steps)
         ends = starts + lengths
+        first, last = self.domain
+        known = owners.max(initial=-1) < n_ids and starts.min(initial=first) >= first and ends.max(initial=last) <= last
+        if len(self._owners) != n_ids or at != len(blob) or not known or (starts > ends).any():
+            raise unreadable("mics state", f"{len(blob)} bytes do not add up")
         union = closed(starts, ends)
         table = closed(union.starts, union.ends, self._gap) if self._gap else union
         self._set(LiveRanges.of(starts, ends, owners), table, cells_of(union))

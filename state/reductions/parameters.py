@@ -123,9 +123,18 @@ class ProbabilisticSettings(NoSettings):
     """The guesses a box may cost: about a millisecond. Where the error asks for more, the entry is forwarded."""
 
 
+@dataclass(frozen=True)
+class MergingSettings(NoSettings):
+    """The settings of `merging`."""
+
+    budget: float = _parameter(number(0), 0.0)
+    """Extra space that a merge may add, as a share of what it merges; 0: only boxes that make one box exactly."""
+
+
 SETTINGS: dict[str, type[NoSettings]] = {
     "none": NoSettings,
     "covering": NoSettings,
+    "merging": MergingSettings,
     "mics": MicsSettings,
     "negative-space": NegativeSpaceSettings,
     "probabilistic": ProbabilisticSettings,

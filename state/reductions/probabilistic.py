@@ -1,7 +1,7 @@
 """Probabilistic subsumption: an entry is withheld when random guesses find no point of it uncovered.
 
 Implements [RSPC06]: the decision is `rspc.decide`; active and passive entries, cancelling and expiry (§5: the passive
-ones that a cancelled one covered are judged again) are `group_covering.py`. Opt-in, for it may lose: an entry that is
+ones that a cancelled one covered are judged again) are `withholding.py`. Opt-in, for it may lose: an entry that is
 not covered is withheld with probability at most `error`. `hybrid.py` asks the same questions and loses nothing.
 
 Draws are seeded from the entry's id and box. So a replay decides the same; and brokers along a chain that hold the same
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from state.reductions.group_covering import GroupCovering
+from state.reductions.group_covering import GroupCovering, counted
 from state.reductions.parameters import ProbabilisticSettings, read
 from state.reductions.rspc import STEPS, Verdict, decide
 from state.space.boxes import Ranks
@@ -21,8 +21,6 @@ from state.space.packing import Geometry
 
 class _Guessing:
     """The judge of [RSPC06]."""
-
-    steps: tuple[str, ...] = STEPS
 
     def __init__(self, settings: ProbabilisticSettings) -> None:
         self.error, self.trials_max = settings.error, settings.trials_max
@@ -46,18 +44,14 @@ class Probabilistic(GroupCovering):
     >>> left, right = Boxes.of([([0, 0], [50, 99])]), Boxes.of([([40, 0], [99, 99])])
     >>> sorted(p.update({"left": left, "right": right, "middle": Boxes.of([([30, 10], [70, 20])])}).added)
     ['left', 'right']
-    >>> p.group("middle")
+    >>> p.fate("middle").by
     ('right', 'left')
     >>> delta = p.update({}, ["left"])
     >>> sorted(delta.added), delta.removed
     (['middle'], ('left',))
     """
 
+    counted = counted(STEPS)
+
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
         super().__init__(domain, _Guessing(read(ProbabilisticSettings, parameters)))
-
-    @classmethod
-    def decode(cls, blob: bytes, domain: Geometry, parameters: Mapping[str, object] | None = None) -> Probabilistic:
-        made = cls(domain, parameters)
-        made._restore(blob)
-        return made

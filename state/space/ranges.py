@@ -66,6 +66,12 @@ class Ranges:
     def empty(cls) -> Ranges:
         return cls(np.empty(0, np.int64), np.empty(0, np.int64))
 
+    def clipped(self, first: int, last: int) -> Ranges:
+        """The parts of these ranges inside first..last, such as a cube, the empty ones dropped."""
+        starts, ends = np.maximum(self.starts, first), np.minimum(self.ends, last)
+        keep = starts <= ends
+        return Ranges(starts[keep], ends[keep])
+
     @property
     def cells(self) -> int:
         """How many indices they cover."""
