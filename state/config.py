@@ -3,7 +3,7 @@
     text --tomllib--> tables --checks--> Config        or ConfigError with every fault and its place
 
 Everything that can be judged from the file alone is judged here, at start, all at once; a reduction's own
-`parameters` are kept as they are and judged by the reduction itself. Nothing is guessed or corrected.
+`parameters` are kept as they are and judged by `state/reductions/parameters.py`. Nothing is guessed or corrected.
 Left out: which file to read (`--config`, `HILCAST_CONFIG`) is decided by the command line.
 """
 
@@ -26,10 +26,10 @@ from state.errors import ConfigError
 from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX, fence_rounds
 from state.names import NAME, TOPIC_NAME, TYPE_NAME
 from state.overlay import Overlay
+from state.reductions.parameters import SETTINGS, check_parameters
 from state.secrets import ClientSettings, redacted
-from state.space.boxes import ABSENT, PRESENT_MAX
 from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType, Kind, Pruning
-from state.space.ranks import rank, unrank
+from state.space.ranks import ABSENT, PRESENT_MAX, rank, unrank
 from state.tables import Table, boolean, choice, fraction, integer, list_of, named, shown, text
 from state.tables import table as a_table
 from state.topics import Topics, metric_name
@@ -49,7 +49,6 @@ __all__ = [
 ]
 
 KINDS = ("int", "float", "boolean", "category", "timestamp", "text")
-REDUCTIONS = ("none", "covering", "mics", "negative-space", "probabilistic", "hybrid")
 BUDGET_MAX = 10**12
 
 Scalar = str | int | float | bool
@@ -454,7 +453,7 @@ def _read_type(types: Table, name: str, table: Table) -> EventType:
     event_type = EventType(
         name=name,
         attributes=attributes,
-        reduction=table.take("reduction", choice(*REDUCTIONS), "covering"),
+        reduction=table.take("reduction", choice(*SETTINGS), "covering"),
         parameters=dict(table.take("parameters", a_table, no_parameters)),
         advertisements=table.take("advertisements", boolean, False),
         cubes=table.take("cubes", _power_of_two, 16),
@@ -479,12 +478,9 @@ def _read_pruning(table: Table) -> Pruning:
 
 
 def _check_parameters(table: Table, event_type: EventType) -> None:
-    """Let the reduction judge its own parameters; its module is loaded only where there are some."""
-    if event_type.parameters:
-        from state.reductions import check_parameters
-
-        for fault in check_parameters(event_type):
-            table.fault("parameters", fault)
+    """Note the faults of the reduction's own parameters, unless the reduction itself is at fault."""
+    if event_type.reduction == table.raw.get("reduction", event_type.reduction):
+        table.faults += check_parameters(event_type, table.at("parameters"))
 
 
 def _power_of_two(value: object) -> int:

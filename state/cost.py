@@ -20,7 +20,7 @@ from state.filters.geometry import BOXES_MAX, CONJUNCTIONS_MAX, conjunctions, ge
 from state.filters.printing import predicate_text, to_text
 from state.filters.tree import Filter, predicates
 from state.keys import is_wide
-from state.reductions import forwards_ranges, range_cap
+from state.reductions.parameters import forwards_ranges, range_cap
 from state.routing.junction import Junction
 from state.space.boxes import Boxes
 from state.space.decode import decode

@@ -32,14 +32,15 @@ from state.filters.geometry import geometry
 from state.filters.printing import to_text, value_text
 from state.filters.tree import Filter
 from state.keys import Key, wide_key
-from state.reductions import forwards_ranges, range_cap
 from state.reductions.interval_table import range_id, range_of
-from state.space.boxes import ABSENT, Boxes, Ranks
+from state.reductions.parameters import forwards_ranges, range_cap
+from state.space.boxes import Boxes, Ranks
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 from state.space.packing import Geometry, unpack
+from state.space.points import rank_spans
 from state.space.ranges import Ranges
-from state.space.ranks import present_span, rank_spans, unrank
+from state.space.ranks import ABSENT, present_span, unrank
 
 PARTS_MAX = 8
 """Parts that forwarding is told of, where the event lies in none of them."""

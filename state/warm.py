@@ -13,8 +13,9 @@ from state.control.overlap import meeting
 from state.digests import warm as warm_digests
 from state.filters.geometry import geometry
 from state.filters.grammar import parse
-from state.reductions import create, forwards_ranges, range_cap, restore
+from state.reductions.catalogue import create, restore
 from state.reductions.negative_space import warm as warm_negative_space
+from state.reductions.parameters import forwards_ranges, range_cap
 from state.routing.junction import Junction
 from state.space.boxes import Boxes
 from state.space.decode import decode

@@ -10,11 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from hilcast import Publisher
 from infra.kafka import open_transport
 from infra.kafka.reading import newest
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.local.ports import free_port
-from producers import Publisher, cli
+from producers import cli
 from state.compiled_part import compile_part
 from state.config import parse
 from state.control.context import Context

@@ -14,11 +14,12 @@ import numpy as np
 from state.errors import HilcastError
 from state.reductions.mics import Mics
 from state.reductions.reduction import Delta
-from state.space.boxes import PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
 from state.space.grid import Grid
 from state.space.hilbert import decode
 from state.space.packing import Geometry
 from state.space.ranges import Ranges
+from state.space.ranks import PRESENT_MAX
 
 
 def rebuilt(old: Mics, domain: tuple[int, int] | Geometry, entries: Mapping[str, Ranges]) -> tuple[Mics, Delta]:

@@ -11,7 +11,7 @@ from state.advertisements.observations import Observations
 from state.config import Config, Topics
 from state.control.samples import Sample, observed
 from state.messages import Output
-from state.reductions import forwards_ranges
+from state.reductions.parameters import forwards_ranges
 from state.space.grid import Grid
 
 

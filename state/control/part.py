@@ -27,7 +27,8 @@ from state.control.overlap import meeting
 from state.control.protocol import Advertised, Change, Entry, Outbox, Resync, encode
 from state.keys import Key, shard
 from state.messages import Output
-from state.reductions import create, forwards_ranges, range_cap, restore
+from state.reductions.catalogue import create, restore
+from state.reductions.parameters import forwards_ranges, range_cap
 from state.reductions.reduction import Reduction
 from state.space.boxes import Boxes
 from state.space.packing import Geometry, Packed, pack, unpack

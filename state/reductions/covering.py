@@ -16,6 +16,7 @@ import numpy as np
 
 from state.reductions.active_boxes import ActiveBoxes, contained, containing, delta_of
 from state.reductions.packing import pack_entries, unpack_entries_and
+from state.reductions.parameters import NoSettings, read
 from state.reductions.reduction import Decision, Delta
 from state.space.boxes import Boxes
 from state.space.packing import Geometry
@@ -38,6 +39,7 @@ class Covering:
 
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
         assert isinstance(domain, Boxes)
+        read(NoSettings, parameters)
         self._domain = domain
         self._entries: dict[str, Boxes] = {}
         self._numbers: dict[str, int] = {}
@@ -46,10 +48,6 @@ class Covering:
         self._active = ActiveBoxes(domain.d)
         self._coverer: dict[str, str] = {}
         self._covers: dict[str, dict[str, None]] = {}
-
-    @staticmethod
-    def check_parameters(parameters: Mapping[str, object]) -> list[str]:
-        return [f"parameter {name!r} is unknown: 'covering' has no parameters" for name in parameters]
 
     def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
         touched: dict[str, Boxes | None] = {}

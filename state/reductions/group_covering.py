@@ -29,8 +29,6 @@ from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
 
 FORMAT = 1
-ERROR_MIN = 1e-300
-"""The least error that may be asked for: parts of it are positive floats still."""
 
 
 class Judge(Protocol):
@@ -283,20 +281,3 @@ class GroupCovering:
 def _sides(boxes: Boxes) -> Floats:
     # Unsigned subtraction wraps to the true width: a side may be wider than int64, and narrower than a float's steps.
     return (boxes.highs.view(np.uint64) - boxes.lows.view(np.uint64)).astype(np.float64) + 1.0
-
-
-def number_faults(
-    reduction: str, parameters: Mapping[str, object], integers: Mapping[str, int], errors: tuple[str, ...]
-) -> list[str]:
-    """What is wrong with `parameters`: integers have a least value, errors are probabilities below 1."""
-    known = [*errors, *integers]
-    faults = []
-    for name, value in parameters.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if name not in known:
-            faults.append(f"parameter {name!r} is unknown: {reduction!r} has {', '.join(known)}")
-        elif name in errors and not (number and ERROR_MIN <= value < 1):  # type: ignore[operator]
-            faults.append(f"parameter {name!r} must be a probability from {ERROR_MIN:g} to 1, not {value!r}")
-        elif name in integers and not (number and isinstance(value, int) and integers[name] <= value < 2**63):
-            faults.append(f"parameter {name!r} must be an integer from {integers[name]} to 2^63 - 1, not {value!r}")
-    return faults

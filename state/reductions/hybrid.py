@@ -18,10 +18,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from state.errors import ConfigError
 from state.kernels import njit
 from state.reductions.conflict_table import ConflictTable
-from state.reductions.group_covering import GroupCovering, number_faults
+from state.reductions.group_covering import GroupCovering
+from state.reductions.parameters import HybridSettings, read
 from state.reductions.rspc import (
     NONE,
     Verdict,
@@ -35,10 +35,6 @@ from state.reductions.rspc import (
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
 
-BUDGET = 20_000
-"""Pieces: about a millisecond a box."""
-ERROR = 0.001
-TRIALS_MAX = 2_000
 STEPS = ("corollary_1", "corollary_3", "empty_set", "subtraction", "witness", "budget")
 
 COVERED, UNCOVERED, EXHAUSTED = 0, 1, 2
@@ -110,10 +106,10 @@ def covers(boxes: Boxes, low: Ranks, high: Ranks, budget: int) -> bool | None:
 class Proving:
     """The judge that says "covered" only when that is certain."""
 
-    steps = STEPS
+    steps: tuple[str, ...] = STEPS
 
-    def __init__(self, budget: int, error: float, trials_max: int) -> None:
-        self.budget, self.error, self.trials_max = budget, error, trials_max
+    def __init__(self, settings: HybridSettings) -> None:
+        self.budget, self.error, self.trials_max = settings.budget, settings.error, settings.trials_max
 
     def __call__(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, seed: int) -> Verdict:
         table = ConflictTable(low, high, lows, highs)
@@ -154,17 +150,7 @@ class Hybrid(GroupCovering):
     """
 
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
-        given = dict(parameters or {})
-        faults = self.check_parameters(given)
-        if faults:
-            raise ConfigError(faults)
-        settings = {"budget": BUDGET, "error": ERROR, "trials_max": TRIALS_MAX} | given
-        super().__init__(domain, Proving(**settings))  # type: ignore[arg-type]
-
-    @staticmethod
-    def check_parameters(parameters: Mapping[str, object]) -> list[str]:
-        """What is wrong with the parameters, in words; nothing if all is well."""
-        return number_faults("hybrid", parameters, {"budget": 1, "trials_max": 0}, ("error",))
+        super().__init__(domain, Proving(read(HybridSettings, parameters)))
 
     @classmethod
     def decode(cls, blob: bytes, domain: Geometry, parameters: Mapping[str, object] | None = None) -> Hybrid:

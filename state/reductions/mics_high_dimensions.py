@@ -24,21 +24,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from state.arrays import Bools, Ints
-from state.errors import HilcastError
 from state.kernels import njit
 from state.reductions.interval_table import closed
 from state.reductions.live_ranges import LiveRanges
-from state.reductions.mics import RANGE_CAP, Mics, Parameters
-from state.reductions.mics import check_parameters as check_mics_parameters
+from state.reductions.mics import Mics
 from state.reductions.negative_tree import NegativeTree
 from state.reductions.packing import pack_entries, unpack_entries_and
+from state.reductions.parameters import MicsSettings, read
 from state.reductions.reduction import Decision, Delta
 from state.reductions.rspc import decide, seed_of
-from state.space.boxes import PRESENT_MAX, PRESENT_MIN, Boxes, Ranks
+from state.space.boxes import Boxes, Ranks
 from state.space.event_type import EventType
 from state.space.grid import Grid
 from state.space.packing import Geometry, pack_numbers, unpack_numbers
 from state.space.ranges import Ranges
+from state.space.ranks import PRESENT_MAX, PRESENT_MIN
 
 FORMAT = 1
 
@@ -292,28 +292,17 @@ class IndexedMics:
     ) -> None:
         assert isinstance(domain, Boxes)
         self.domain = domain
-        self.parameters = Parameters.of(parameters)
-        if exact is None and self.parameters.exact not in EXACT_PHASES:
-            raise HilcastError("bad-config", f"no exact phase {self.parameters.exact!r}: {', '.join(EXACT_PHASES)}")
+        self.parameters = read(MicsSettings, parameters)
         self._exact = exact or EXACT_PHASES[self.parameters.exact]
         self._entries: dict[str, Boxes] = {}
         self._numbers: dict[str, int] = {}
         self._ids: dict[int, str] = {}
         self._next = 0
         # A wide entry has thousands of ranges; few and wider ones leave hardly more candidates.
-        self._cap = self.parameters.cap or RANGE_CAP
+        self._cap = self.parameters.cap
         self._active, self._passive = SubscriptionIndex(grid, self._cap), SubscriptionIndex(grid, self._cap)
         self._is_active: dict[str, bool] = {}
         self._counts = dict.fromkeys(_COUNTS, 0)
-
-    @staticmethod
-    def check_parameters(parameters: Mapping[str, object]) -> list[str]:
-        """The faults of the parameters, the exact phase's name included."""
-        faults = check_mics_parameters(parameters)
-        name = parameters.get("exact", "pairwise")
-        if isinstance(name, str) and name not in EXACT_PHASES:
-            faults.append(f"parameter 'exact' is {name!r}, not one of {', '.join(map(repr, EXACT_PHASES))}")
-        return faults
 
     # --- deciding
 

@@ -19,17 +19,18 @@ cut out. Left out: sending (figure 6 line 15, figure 9 line 16), which is the br
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict
 
 import msgspec
 import numpy as np
 
 from state.arrays import Bools, Floats, Ints
-from state.errors import ConfigError, HilcastError
+from state.errors import HilcastError
 from state.reductions.active_boxes import contained, containing, meeting
-from state.reductions.negative_space_approximate import CHOICES, ApproximateSpace
+from state.reductions.negative_space_approximate import ApproximateSpace
 from state.reductions.negative_tree import NegativeTree, concatenated, own, pack_boxes, split, unpack_boxes, volume
 from state.reductions.negative_tree import warm as warm_tree
+from state.reductions.parameters import NegativeSpaceSettings, read
 from state.reductions.reduction import Decision, Delta
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
@@ -39,68 +40,6 @@ WITNESSES_MAX = 64
 """Negative points that `decide` tries as a witness: where not all is cut out, one may be covered."""
 GRID_MAX = 1 << 22
 """Cells up to which `check` computes the volume of a union."""
-
-
-# --- parameters ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The parameters of `negative-space`."""
-
-    mode: str = "exact"
-    """"exact", or "approximate": at most `k` new boxes an entry."""
-    k: int = 50
-    choice: str = "benefit-cost"
-    """Which boxes the approximate mode cuts first: "benefit-cost", "benefit" or "cost"."""
-    dynamic: bool = False
-    """Whether the threshold follows the number of boxes: ζ(i) = k·i - m."""
-    cuts: str = "largest-first"
-    """How a box is split: "largest-first", or "in-order" of the dimensions as in figure 4."""
-    merge_budget: int = 1
-    """Rounds of sweeps, one over each dimension, that one merging may take; 0: never merge."""
-    rebuild: float = 1.0
-    """Rebuild once as many active entries were withdrawn as this share of those left; 0: never."""
-    max_boxes: int = 20_000
-    """Boxes of the space (CoveredBy included) beyond which entries are not cut out any more; 0: no limit."""
-    retire: bool = True
-    """Whether an active entry that lies inside a new one is withdrawn."""
-
-    @classmethod
-    def read(cls, parameters: Mapping[str, object]) -> Settings:
-        """The settings that `parameters` asks for; raises ConfigError with all faults."""
-        faults = _faults(parameters)
-        if faults:
-            raise ConfigError(faults)
-        return cls(**parameters)  # type: ignore[arg-type]
-
-
-_WORDS = {
-    "mode": ("exact", "approximate"),
-    "choice": tuple(CHOICES),
-    "cuts": ("largest-first", "in-order"),
-}
-_LEAST: dict[str, int] = {"k": 1, "merge_budget": 0, "max_boxes": 0}
-
-
-def _faults(parameters: Mapping[str, object]) -> list[str]:
-    return [fault for name, value in parameters.items() if (fault := _fault(name, value))]
-
-
-def _fault(name: str, value: object) -> str | None:
-    known = [f.name for f in fields(Settings)]
-    if name not in known:
-        return f"parameter {name!r} is unknown: 'negative-space' has {', '.join(known)}"
-    if name in _WORDS and value not in _WORDS[name]:
-        return f"parameter {name!r} must be one of {', '.join(_WORDS[name])}, not {value!r}"
-    if name in ("dynamic", "retire") and not isinstance(value, bool):
-        return f"parameter {name!r} must be true or false, not {value!r}"
-    if name in _LEAST and (not isinstance(value, int) or isinstance(value, bool) or value < _LEAST[name]):
-        return f"parameter {name!r} must be an integer of at least {_LEAST[name]}, not {value!r}"
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if name == "rebuild" and not (number and 0 <= value < float("inf")):  # type: ignore[operator]
-        return f"parameter 'rebuild' must be a number of at least 0, not {value!r}"
-    return None
 
 
 # --- entries in flat arrays ---------------------------------------------------------------------------------
@@ -410,7 +349,7 @@ class NegativeSpace:
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
         assert isinstance(domain, Boxes)
         assert len(domain) == 1, "the domain is one box: the cube"
-        self.settings = Settings.read(parameters or {})
+        self.settings = read(NegativeSpaceSettings, parameters)
         self._domain = domain
         self._active, self._passive = Rows(domain.d), Rows(domain.d)
         self._exact: ExactSpace | None = None
@@ -433,11 +372,6 @@ class NegativeSpace:
     def _fresh_approximate(self) -> ApproximateSpace:
         s = self.settings
         return ApproximateSpace(self._domain, *self._cuts(), s.k, s.choice, s.dynamic)
-
-    @staticmethod
-    def check_parameters(parameters: Mapping[str, object]) -> list[str]:
-        """All faults of `parameters`, for people."""
-        return _faults(parameters)
 
     @property
     def tree(self) -> NegativeTree:
@@ -566,7 +500,7 @@ class NegativeSpace:
         share, withdrawn = self.settings.rebuild, self._counters["withdrawn"]
         if share == 0 or withdrawn == 0 or withdrawn < share * len(self._active):
             return
-        aside = NegativeSpace(self._domain, {f.name: getattr(self.settings, f.name) for f in fields(Settings)})
+        aside = NegativeSpace(self._domain, asdict(self.settings))
         aside._subscribe_all(self._active.entries | self._passive.entries)
         sent = sum(id not in self._active for id in aside._active.entries)
         self._counters["withdrawn"] = 0

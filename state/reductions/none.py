@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from state.reductions.packing import pack_entries, unpack_entries
+from state.reductions.parameters import NoSettings, read
 from state.reductions.reduction import Decision, Delta
 from state.space.boxes import Boxes
 from state.space.packing import Geometry
@@ -15,12 +16,9 @@ class Unreduced:
 
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
         assert isinstance(domain, Boxes)
+        read(NoSettings, parameters)
         self._domain = domain
         self._entries: dict[str, Boxes] = {}
-
-    @staticmethod
-    def check_parameters(parameters: Mapping[str, object]) -> list[str]:
-        return [f"parameter {name!r} is unknown: 'none' has no parameters" for name in parameters]
 
     def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
         gone = [id for id in removed if id not in added and self._entries.pop(id, None) is not None]

@@ -12,24 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from state.errors import ConfigError
-from state.reductions.group_covering import GroupCovering, number_faults
+from state.reductions.group_covering import GroupCovering
+from state.reductions.parameters import ProbabilisticSettings, read
 from state.reductions.rspc import STEPS, Verdict, decide
 from state.space.boxes import Ranks
 from state.space.packing import Geometry
-
-ERROR = 0.001
-TRIALS_MAX = 20_000
-"""About a millisecond of guessing a box."""
 
 
 class _Guessing:
     """The judge of [RSPC06]."""
 
-    steps = STEPS
+    steps: tuple[str, ...] = STEPS
 
-    def __init__(self, error: float, trials_max: int) -> None:
-        self.error, self.trials_max = error, trials_max
+    def __init__(self, settings: ProbabilisticSettings) -> None:
+        self.error, self.trials_max = settings.error, settings.trials_max
 
     def __call__(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, seed: int) -> Verdict:
         return decide(low, high, lows, highs, error=self.error, trials_max=self.trials_max, seed=seed)
@@ -58,17 +54,7 @@ class Probabilistic(GroupCovering):
     """
 
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
-        given = dict(parameters or {})
-        faults = self.check_parameters(given)
-        if faults:
-            raise ConfigError(faults)
-        settings = {"error": ERROR, "trials_max": TRIALS_MAX} | given
-        super().__init__(domain, _Guessing(**settings))  # type: ignore[arg-type]
-
-    @staticmethod
-    def check_parameters(parameters: Mapping[str, object]) -> list[str]:
-        """What is wrong with the parameters, in words; nothing if all is well."""
-        return number_faults("probabilistic", parameters, {"trials_max": 1}, ("error",))
+        super().__init__(domain, _Guessing(read(ProbabilisticSettings, parameters)))
 
     @classmethod
     def decode(cls, blob: bytes, domain: Geometry, parameters: Mapping[str, object] | None = None) -> Probabilistic:

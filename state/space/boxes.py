@@ -15,11 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from state.arrays import Bools, Ints
-
-ABSENT = -(2**63)
-"""The lowest rank of every attribute: missing, null, or of the wrong kind."""
-PRESENT_MIN = ABSENT + 1
-PRESENT_MAX = 2**63 - 1
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 Ranks = Ints
 """Points or corners: (n, d), a column for each attribute."""

@@ -28,9 +28,9 @@ from fractions import Fraction
 import numpy as np
 
 from state.limits import CELL_BITS_MAX
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Ranks
+from state.space.boxes import Ranks
 from state.space.event_type import Attribute
-from state.space.ranks import float_rank, grid_span, text_rank
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN, float_rank, grid_span, text_rank
 
 _OCTAVES = 40
 _SYMBOLS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

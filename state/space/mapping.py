@@ -31,9 +31,10 @@ import numpy as np
 from state.arrays import Bools, Bytes, Ints
 from state.errors import HilcastError
 from state.kernels import njit
-from state.space.boxes import ABSENT, Boxes, Ranks
+from state.space.boxes import Boxes, Ranks
 from state.space.grid import Grid
 from state.space.ranges import RANGES_MAX, Ranges, union
+from state.space.ranks import ABSENT
 
 EVENT_HEADER = "hilcast_mapping"
 """The Kafka header of a publication that carries `map_event`; like every `hilcast_*` it is not delivered."""

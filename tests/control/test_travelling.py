@@ -28,8 +28,8 @@ from state.keys import Key, is_wide
 from state.messages import Record
 from state.space.boxes import Boxes
 from state.space.packing import Packed, pack, unpack
+from state.space.points import ranks
 from state.space.ranges import Ranges
-from state.space.ranks import ranks
 from tests import oracle
 from tests.simulation.invariants import check, examined
 from tests.simulation.watch import Probe, Watch

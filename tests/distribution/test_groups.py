@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from state.distribution.cells import CellGrid
 from state.distribution.clustering import CLUSTERINGS
 from state.distribution.groups import CATCH_ALL, Groups
-from state.space.boxes import PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
+from state.space.ranks import PRESENT_MAX
 
 GRID = CellGrid.equal(np.array([0, 0]), np.array([11, 11]), cells=4)
 

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from hilcast import Advertiser, Publisher, RefusedError, Subscriber, UnansweredError
+from infra.kafka import open_transport
 from infra.kafka.topic_keeper import TopicKeeper
-from producers import Advertiser, Publisher, RefusedError, Subscriber, UnansweredError, open_transport
 from state.errors import HilcastError
 from tests.producers.test_transport import BOTH, read
 from tests.producers.worlds import answer, configured, delivered

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from hilcast import Subscriber
+from infra.kafka import open_transport
 from infra.kafka.topic_keeper import TopicKeeper
-from producers import Subscriber, open_transport
 from producers.client import spans as groups
 from producers.client import subscriber
 from producers.client.spans import Spans

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from producers.client.registrar import Receipt
+from producers.client.inbox import Receipt
 from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
 from state.config import parse
 from state.control.home import Fact, encode_fact

@@ -23,7 +23,7 @@ from state.control.protocol import Change, Expire, Forget, Message, Resync, enco
 from state.keys import Key, home_key
 from state.messages import Output
 from state.space.event_type import EventType
-from state.space.ranks import ranks
+from state.space.points import ranks
 from tests.simulation.invariants import Inside, Stream, examined
 from tests.simulation.ledger import Answer, Expected, Holds, Ledger, Live, Name
 from tests.simulation.scenario import (

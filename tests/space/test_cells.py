@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN
 from state.space.cells import quantile_starts, uniform_starts
 from state.space.event_type import Attribute
-from state.space.ranks import rank, unrank
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN, rank, unrank
 
 ATTRIBUTES = [
     Attribute("a", "int"),

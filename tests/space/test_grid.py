@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from state.errors import ConfigError, HilcastError
 from state.space import grid as grid_module
 from state.space import ranges as ranges_module
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Boxes
+from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid, choose_dimensions, default_bits, default_dimensions, warm
-from state.space.ranks import rank
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN, rank
 
 SMALL = EventType(
     "small",

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import HilcastError
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 from state.space.mapping import (
@@ -25,6 +25,7 @@ from state.space.mapping import (
     read_subscription_mapping,
 )
 from state.space.ranges import RANGES_MAX, Ranges
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 TYPE = EventType(
     "quote",
