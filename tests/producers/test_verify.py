@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -377,7 +377,7 @@ def test_subscriptions_whose_inbox_was_deleted_are_known_from_the_registry():
     running.rest()
     for topic in (running.topics.subscriptions, running.topics.receipts):
         last = running.log.topics[topic][-1]
-        running.log.topics[topic] = [replace(last)]
+        running.log.topics[topic] = [msgspec.structs.replace(last)]
     for _ in range(20):
         running.publish()
     running.rest()
