@@ -56,5 +56,5 @@ $(STAMP): pyproject.toml
 		echo "making $(VENV) with $$python"; \
 		"$$python" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; fi
 	@echo "installing the Python packages into $(VENV)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check -e ".[local,dev,bench]"
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e ".[router,kafka-python,local,bench,dev]"
 	@touch $@

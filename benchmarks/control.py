@@ -60,7 +60,8 @@ from state.filters.grammar import parse as parse_filter
 from state.filters.printing import to_text
 from state.keys import Key
 from state.space.event_type import Attribute, EventType
-from tests.simulation.world import Event, World
+from tests.simulation.wire import Event
+from tests.simulation.world import World
 
 OVERLAY = """
 [overlay]
@@ -250,7 +251,7 @@ class Eavesdropper:
             if not isinstance(message, Change) or Key.parse(message.source).broker == target.broker:
                 continue
             held = self._held.setdefault((message.source, str(target)), set())
-            if message.snapshot and message.part == 0:
+            if message.snapshot and message.piece == 0:
                 held.clear()
             held |= {entry.id for entry in message.entries}
             held -= set(message.removed)
@@ -330,7 +331,7 @@ def judge(world: World, asked: Asked, name: str, now: Mapping[str, str], result:
     ]
     got: set[tuple[str, str]] = set()
     for i, outcome in enumerate(world.publish_all(events)):
-        got |= {(id, delivery.event) for delivery in outcome.deliveries for id in delivery.subscriptions}
+        got |= {(id, f"e{i}") for delivery in outcome.deliveries for id in delivery.subscriptions}
         result.crossed.update(outcome.links)
         result.false.update(link for link in outcome.links if not wanting[i] & beyond[link])
     result.expected, result.missing = len(expected), len(expected - got)

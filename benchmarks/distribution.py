@@ -29,12 +29,14 @@ from state.distribution.groups import CATCH_ALL, Groups
 from state.distribution.method import (
     NEVER,
     CostModel,
-    Observed,
     account,
     choose,
     choose_dense,
     fit_threshold,
     sizes_of,
+)
+from state.distribution.method import (
+    costs as costs_of,
 )
 from state.matchers.bitmap import BitmapMatcher
 from state.space.boxes import Boxes
@@ -246,9 +248,9 @@ def _topics(title: str, client_of_node: np.ndarray, seed: int, n: int) -> None:
     everybody = np.isin(np.arange(members.shape[1]), clients)
     pairs, sizes, model = np.nonzero(interested), np.random.default_rng(seed).integers(200, 2000, n), CostModel()
     count, group_size = interested.sum(axis=1), sizes_of(of_event, members)
-    seen = Observed()
-    seen.add(count, group_size, sizes)
-    fitted = seen.fit(model)
+    able = (group_size > 0) & (count > 0)
+    shares, alone, together = costs_of(count[able], group_size[able], model)
+    fitted, _ = fit_threshold(shares, sizes[able] * alone, sizes[able] * together)
     # What each event costs by the fitted t, against one message to everybody.
     sent = (group_size > 0) & (count / np.maximum(group_size, 1) >= fitted)
     cheaper = sizes * np.where(sent, model.write + model.discard * (group_size - count), model.write * count)

@@ -34,7 +34,7 @@ from state.filters.grammar import admitted, parse
 from state.filters.printing import to_text
 from state.filters.tree import Filter
 from state.space.event_type import Attribute, EventType
-from state.space.ranks import ranks
+from state.space.points import ranks
 
 FILTERS = 1000
 EVALUATED = 100

@@ -32,9 +32,10 @@ from state.matchers.scan import united
 from state.matchers.stree import STreeMatcher
 from state.matchers.tree import TreeMatcher, search
 from state.reductions.interval_table import CompiledTable
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 UNIT = 2**40
 HOT = 1000

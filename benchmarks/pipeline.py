@@ -29,11 +29,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 from benchmarks.bulk_index import Subscriptions, bulk_index
+from infra.kafka.topic_keeper import TopicKeeper
 from infra.local import jars
 from infra.local.services import LocalServices
 from state.config import Config, parse
 from state.control.context import Context
-from state.control.home import Fact
+from state.control.facts import Fact
 from state.control.rebuild import rebuild
 from state.filters.geometry import geometry
 from state.filters.grammar import parse as parse_filter
@@ -44,7 +45,6 @@ from state.space.ranks import rank
 from streaming import route
 from streaming.boot import Boot
 from streaming.settings import session, sink_options
-from streaming.topics import TopicKeeper
 
 Pipeline = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 CLIENTS = 100

@@ -43,7 +43,8 @@ from state.keys import Key
 from state.space.event_type import Pruning
 from state.space.packing import unpack
 from tests.simulation.invariants import examined
-from tests.simulation.world import Event, World
+from tests.simulation.wire import Event
+from tests.simulation.world import World
 
 ONE_HOME = """
 [settings]
@@ -112,9 +113,9 @@ def run(config: Config, given: Market) -> Run:
         world.settle()
     inside = examined(world)
     for home in inside.homes.values():
-        for slot, one in home.state.travelling.items():
-            found.predicates[slot[0]] += one.predicates
-            found.pruned += bool(one.steps)
+        for kind, filters in home.state.travelling.pruned.items():
+            found.predicates[kind[0]] += sum(one.predicates for one in filters.values())
+            found.pruned += sum(bool(one.steps) for one in filters.values())
     for cube in inside.cubes.values():
         for held in cube.state.received.values():
             found.held += len(held)

@@ -25,7 +25,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from infra import versions
-from infra.kafka.settings import kafka_python, librdkafka
+from infra.extras import PACKAGES
+from infra.kafka.dialects import kafka_python, librdkafka
 from infra.local import jars, java
 from state.config import Config
 from state.errors import HilcastError
@@ -34,6 +35,7 @@ from state.space.hilbert import encode
 
 _CLOCK_S = 5.0
 _TIMEOUT_S = 5.0
+_INSTALL = "run `make setup`, or `pip install 'hilcast[router]'`"
 
 
 @dataclass(frozen=True)
@@ -90,19 +92,19 @@ def _packages() -> Check:
     try:
         wanted = importlib.metadata.requires("hilcast") or []
     except importlib.metadata.PackageNotFoundError:
-        return Check(name, False, "hilcast is not installed", "run `make setup`, or `pip install hilcast`")
+        return Check(name, False, "hilcast is not installed", _INSTALL)
     found: dict[str, str | None] = {}
     for line in wanted:
-        if "extra ==" in line:
+        package, extra = re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0], re.search(r"extra == ['\"]([\w-]+)", line)
+        if package == "hilcast" or (extra is not None and extra[1] not in PACKAGES):
             continue
-        package = re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             found[package] = None
     absent = [package for package, version in found.items() if version is None]
     if absent:
-        return Check(name, False, f"not installed: {', '.join(absent)}", "run `make setup`")
+        return Check(name, False, f"not installed: {', '.join(absent)}", _INSTALL)
     if found.get("pyspark") != versions.SPARK:
         detail = f"pyspark is {found.get('pyspark')}, the connector's jars are for {versions.SPARK}"
         return Check(name, False, detail, f"pip install pyspark=={versions.SPARK}")

@@ -1,7 +1,8 @@
-"""The command `hilcast` (contract.md §1): arguments in, exit code out.
+"""The command `hilcast`: arguments in, exit code out.
 
 0 done, 1 refused or failed with a message, 2 wrong usage. What a command does is in `producers/commands/`, imported
-when it is chosen, so that `hilcast --help` is quick.
+when it is chosen: `hilcast --help` is quick, and where only what clients need is installed, their commands work and the
+others say which extra they need.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+from infra.extras import Extra, require
 from state.errors import HilcastError
 
 PROGRAM = "hilcast"
@@ -26,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser().parse_args(arguments)
     module, function = chosen.does.split(":")
     try:
+        if chosen.extra is not None:
+            require(chosen.extra)
         run: Callable[[argparse.Namespace], int] = getattr(
             importlib.import_module(f"producers.commands.{module}"), function
         )
@@ -83,9 +88,11 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add(name: str, does: str, help: str, *, json: bool = False) -> argparse.ArgumentParser:
+    def add(
+        name: str, does: str, help: str, *, json: bool = False, extra: Extra | None = None
+    ) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".", parents=[shared])
-        made.set_defaults(does=does)
+        made.set_defaults(does=does, extra=extra)
         if json:
             made.add_argument("--json", action="store_true", help="print JSON")
         return made
@@ -102,12 +109,12 @@ Add = Callable[..., argparse.ArgumentParser]
 
 def _add_services(add: Add) -> None:
     for name, help in (("up", "start local Kafka and Redis for this configuration"), ("down", "stop them")):
-        made = add(name, f"services:{name}", help)
+        made = add(name, f"running:{name}", help, extra="router")
         made.add_argument(
             "--data", type=Path, metavar="DIR", help="where they live; default var/local by the configuration"
         )
-    add("topics", "services:topics", "create the topics that the configuration needs", json=True)
-    add("run", "services:run", "run the streaming job in the foreground; SIGTERM stops it")
+    add("topics", "running:topics", "create the topics that the configuration needs", json=True)
+    add("run", "running:run", "run the streaming job in the foreground; SIGTERM stops it", extra="router")
     made = add("wait", "registrations:wait", "return when everything sent so far is in force everywhere", json=True)
     made.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="give up after S seconds (60)")
 
@@ -173,6 +180,8 @@ def _add_events(add: Add) -> None:
 
 
 def _add_looking(add: Add) -> None:
+    """What looks at the router or computes as it does, and so needs what the router needs."""
+    add = partial(add, extra="router")
     add("status", "live:status", "show live figures: routed, copies, control messages, batch times, lag", json=True)
     made = add("inspect", "inspecting:inspect", "show what brokers hold", json=True)
     made.add_argument("broker", nargs="?", metavar="BROKER")
@@ -180,7 +189,7 @@ def _add_looking(add: Add) -> None:
     _add_asking(add)
     made = add(
         "verify",
-        "checking:verify",
+        "diagnosis:verify",
         "recompute deliveries by flooding and compare; 1 if any is missing or wrong",
         json=True,
     )
@@ -190,7 +199,7 @@ def _add_looking(add: Add) -> None:
     made.add_argument(
         "--margin-ms", type=float, default=0.0, metavar="MS", help="how far clocks of Kafka brokers may be apart (0)"
     )
-    add("doctor", "checking:doctor", "check Java, jars, Kafka, Redis, topics, versions; say what to do", json=True)
+    add("doctor", "diagnosis:doctor", "check Java, jars, Kafka, Redis, topics, versions; say what to do", json=True)
 
 
 def _add_asking(add: Add) -> None:
@@ -247,7 +256,7 @@ def _any_count(text: str) -> int:
 
 
 def _grid_from(text: str) -> bool | str:
-    """What the client library calls it (`producers/client/mapping.py`)."""
+    """What the client library calls it (`producers/client/mapping_option.py`)."""
     if text not in ("configuration", "redis"):
         raise argparse.ArgumentTypeError(f"must be `configuration` or `redis`, not {text!r}")
     return text == "configuration" or text

@@ -3,7 +3,7 @@
 A deployment is a consumer group `PREFIX.control.NAME`; its commits say how far its control query has come, the commit
 metadata which brokers it hosts. One control event causes others, a hop at a time, so one look is not enough: each round
 reads the ends of the inboxes and of the control topic and waits until every broker's deployment has committed them.
-After as many rounds as a consequence can have hops, everything is in force.
+After as many rounds as a consequence can have steps (`state/limits.py`), everything is in force.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from infra.kafka.settings import librdkafka
+from infra.kafka.dialects import librdkafka
 from state.config import Config
 
 POLL_S = 0.1
-MARGIN_ROUNDS = 2
-"""Beyond home, cube and the hops: a gap that is repaired takes a request and a snapshot."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +47,11 @@ class Fence:
             TopicPartition(name, 0) for name in (topics.subscriptions, topics.advertisements, topics.control)
         ]
 
-    @property
-    def rounds(self) -> int:
-        """As many as a consequence can have hops; with advertisements it may travel there and back."""
-        diameter = self.config.overlay.diameter()
-        back = any(event_type.advertisements for event_type in self.config.types.values())
-        return (2 if back else 1) * diameter + 2 + MARGIN_ROUNDS
-
     def wait(self, timeout_s: float = 60.0) -> list[Behind]:
         """Wait; return who is still behind at the timeout: nobody means that all is in force."""
         deadline = time.monotonic() + timeout_s
         behind: list[Behind] = []
-        for _ in range(self.rounds):
+        for _ in range(self.config.fence_rounds()):
             ends = self._ends()
             while behind := self._behind(ends):
                 if time.monotonic() > deadline:

@@ -41,13 +41,13 @@ class LocalEntry(msgspec.Struct, array_like=True, frozen=True):
     """Whether the boxes decide for events whose values are points."""
     groups: bool = False
     """Whether its client may be served through group and broadcast topics."""
-    travels: Packed | None = None
-    """What neighbours are told of it, where it was pruned (`pruning.py`); None: the same."""
+    wider: Packed | None = None
+    """The geometry of its travelling form, where it was pruned (`control/travelling.py`); None: the same."""
 
     @property
-    def told(self) -> Packed:
-        """What neighbours are told of it: never less than what it asks for."""
-        return self.geometry if self.travels is None else self.travels
+    def travelling(self) -> Packed:
+        """The geometry that neighbours are told: never less than what was sent."""
+        return self.geometry if self.wider is None else self.wider
 
 
 class CompiledPart(msgspec.Struct, kw_only=True):

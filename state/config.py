@@ -3,7 +3,7 @@
     text --tomllib--> tables --checks--> Config        or ConfigError with every fault and its place
 
 Everything that can be judged from the file alone is judged here, at start, all at once; a reduction's own
-`parameters` are kept as they are and judged by the reduction itself. Nothing is guessed or corrected.
+`parameters` are kept as they are and judged by `state/reductions/parameters.py`. Nothing is guessed or corrected.
 Left out: which file to read (`--config`, `HILCAST_CONFIG`) is decided by the command line.
 """
 
@@ -23,11 +23,13 @@ from urllib.parse import urlsplit
 
 from state import overlay as overlays
 from state.errors import ConfigError
+from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX, fence_rounds
+from state.names import NAME, TOPIC_NAME, TYPE_NAME
 from state.overlay import Overlay
+from state.reductions.parameters import SETTINGS, check_parameters
 from state.secrets import ClientSettings, redacted
-from state.space.boxes import ABSENT, PRESENT_MAX
 from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType, Kind, Pruning
-from state.space.ranks import rank, unrank
+from state.space.ranks import ABSENT, PRESENT_MAX, rank, unrank
 from state.tables import Table, boolean, choice, fraction, integer, list_of, named, shown, text
 from state.tables import table as a_table
 from state.topics import Topics, metric_name
@@ -46,20 +48,10 @@ __all__ = [
     "redacted",
 ]
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""Brokers, clients, ids, deployments."""
-TYPE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,249}")
-
 KINDS = ("int", "float", "boolean", "category", "timestamp", "text")
-REDUCTIONS = ("none", "covering", "mics", "negative-space", "probabilistic", "hybrid")
 MATCHERS = ("bitmap", "s-tree")
 SKEW_MIN = 0.01
 FANOUT_MAX = 1024
-CUBES_MAX = 4096
-INDEX_MAX = 6
-INDEX_BITS_MAX = 63
-CELL_BITS_MAX = 16
 BUDGET_MAX = 10**12
 
 Scalar = str | int | float | bool
@@ -93,6 +85,8 @@ class Source:
 
 CLUSTERINGS = ("forgy", "k-means", "pairwise", "spanning-tree")
 """How cells are put into groups (`state/distribution/clustering.py`)."""
+THRESHOLD = 0.15
+"""The share of interested members from which a group is used: the paper's best ([STREE03] §5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +94,8 @@ class Distribution:
     """Group topics of a broker [STREE03]: how many per type, and the share of members from which a group is used."""
 
     groups: int
-    threshold: float = 0.15
-    """The paper's best."""
+    threshold: float | Literal["fit"] = THRESHOLD
+    """`fit`: found from the subscriptions that opt in and the publications that are seen."""
     broadcast: float | None = None
     """The share of all who listen from which an event is broadcast; None: never."""
     clustering: str = "pairwise"
@@ -145,6 +139,10 @@ class Config:
     @cached_property
     def topics(self) -> Topics:
         return Topics(self.deployment.prefix)
+
+    def fence_rounds(self) -> int:
+        """How many rounds `hilcast wait` makes."""
+        return fence_rounds(self.overlay.diameter(), any(t.advertisements for t in self.types.values()))
 
     def fingerprint(self) -> str:
         """Return 16 hex digits that change with whatever makes a new generation of control state.
@@ -355,13 +353,21 @@ def _read_distribution(table: Table, overlay: Overlay) -> dict[str, Distribution
         defaults = Distribution(1)
         distribution[broker] = Distribution(
             groups=below.take("groups", integer(1, 1000), 1),
-            threshold=below.take("threshold", fraction, defaults.threshold),
+            threshold=below.take("threshold", _threshold, defaults.threshold),
             broadcast=below.take("broadcast", fraction, None),
             clustering=below.take("clustering", choice(*CLUSTERINGS), defaults.clustering),
             regroup_s=below.take("regroup_s", integer(1, 86_400), defaults.regroup_s),
         )
         below.end()
     return distribution
+
+
+def _threshold(value: object) -> float | Literal["fit"]:
+    if value == "fit":
+        return "fit"
+    if isinstance(value, str):
+        raise ValueError(f'must be a number from 0 to 1, or "fit", not {shown(value)}')
+    return fraction(value)
 
 
 def _read_sources(root: Table, overlay: Overlay, types: Mapping[str, EventType], topics: Topics) -> tuple[Source, ...]:
@@ -463,7 +469,7 @@ def _read_type(types: Table, name: str, table: Table) -> EventType:
     event_type = EventType(
         name=name,
         attributes=attributes,
-        reduction=table.take("reduction", choice(*REDUCTIONS), "covering"),
+        reduction=table.take("reduction", choice(*SETTINGS), "covering"),
         parameters=dict(table.take("parameters", a_table, no_parameters)),
         advertisements=table.take("advertisements", boolean, False),
         cubes=table.take("cubes", _power_of_two, 16),
@@ -507,12 +513,9 @@ def _skew(value: object) -> float:
 
 
 def _check_parameters(table: Table, event_type: EventType) -> None:
-    """Let the reduction judge its own parameters; its module is loaded only where there are some."""
-    if event_type.parameters:
-        from state.reductions import check_parameters
-
-        for fault in check_parameters(event_type):
-            table.fault("parameters", fault)
+    """Note the faults of the reduction's own parameters, unless the reduction itself is at fault."""
+    if event_type.reduction == table.raw.get("reduction", event_type.reduction):
+        table.faults += check_parameters(event_type, table.at("parameters"))
 
 
 def _power_of_two(value: object) -> int:
@@ -523,8 +526,8 @@ def _power_of_two(value: object) -> int:
 
 
 def _check_grid(table: Table, event_type: EventType, attributes: Iterable[str]) -> None:
-    if len(event_type.index) > INDEX_MAX:
-        table.fault("index", f"must name at most {INDEX_MAX} attributes, not {len(event_type.index)}")
+    if len(event_type.index) > DIMENSIONS_MAX:
+        table.fault("index", f"must name at most {DIMENSIONS_MAX} attributes, not {len(event_type.index)}")
     known = list(attributes)
     for name in event_type.index:
         if name not in known:

@@ -20,7 +20,7 @@ from state.filters.geometry import BOXES_MAX, CONJUNCTIONS_MAX, conjunctions, ge
 from state.filters.printing import predicate_text, to_text
 from state.filters.tree import Filter, predicates
 from state.keys import is_wide
-from state.reductions import forwards_ranges, range_cap
+from state.reductions.parameters import forwards_ranges, range_cap
 from state.routing.junction import Junction
 from state.space.boxes import Boxes
 from state.space.decode import decode
@@ -156,12 +156,8 @@ def _ranges(
     """The ranges of each part that the filter would go to: the cap is one for each."""
     if wide or not touched:
         return [grid.ranges(boxes, cap)] if len(boxes) else []
-    return [_clipped(grid.ranges(boxes.clipped(*grid.cube_box(cube)), cap), *grid.cube_range(cube)) for cube in touched]
-
-
-def _clipped(ranges: Ranges, first: int, last: int) -> Ranges:
-    starts, ends = np.maximum(ranges.starts, first), np.minimum(ranges.ends, last)
-    return Ranges(starts[starts <= ends], ends[starts <= ends])
+    clipped = ((cube, boxes.clipped(*grid.cube_box(cube))) for cube in touched)
+    return [grid.ranges(inside, cap).clipped(*grid.cube_range(cube)) for cube, inside in clipped]
 
 
 def _why(filter: Filter, event_type: EventType, exact: bool, boxes: int) -> str:

@@ -77,14 +77,6 @@ def hexadecimal(digests: Bytes) -> Bytes:
     return _HEX[np.stack([digests >> 4, digests & 15], axis=2).reshape(len(digests), 2 * digests.shape[1])]
 
 
-def warm() -> None:
-    """Compile all that makes ids, or load it from the cache, before the first batch needs it."""
-    import pyarrow
-
-    one, first = pyarrow.array([b"1"]), np.zeros(1, np.int64)
-    delivery_ids(event_digests(one, one), first, one, first)
-
-
 @njit
 def _event_digests(sources: Bytes, source_at: Offsets, ids: Bytes, id_at: Offsets, out: Bytes) -> None:
     scratch, h = np.zeros(_WORDS, np.uint64), np.empty(8, np.uint64)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import islice, pairwise
 from typing import Protocol
 
@@ -22,8 +23,8 @@ import numpy as np
 
 from state.compiled_part import IMPRECISE_RANGES_MAX, CompiledPart
 from state.config import Config
-from state.control.fates import FORWARDED_AS, MERGED, NAMED_MAX, NOT_ADVERTISED, carriers
-from state.control.home import Fact
+from state.control.facts import Fact
+from state.control.fates import HELD_BACK
 from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.evaluate import Explained, matches
@@ -32,26 +33,35 @@ from state.filters.geometry import geometry
 from state.filters.printing import to_text, value_text
 from state.filters.tree import Filter
 from state.keys import Key, wide_key
-from state.reductions import forwards_ranges, range_cap
-from state.reductions.interval_table import range_id, range_of
-from state.space.boxes import ABSENT, Boxes, Ranks
+from state.reductions.interval_table import range_id, range_ids, range_of
+from state.reductions.parameters import forwards_ranges, range_cap
+from state.reductions.reduction import Fate
+from state.space.boxes import Boxes, Ranks
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 from state.space.packing import Geometry, unpack
+from state.space.points import rank_spans
 from state.space.ranges import Ranges
-from state.space.ranks import present_span, rank_spans, unrank
+from state.space.ranks import ABSENT, present_span, unrank
 
 PARTS_MAX = 8
 """Parts that forwarding is told of, where the event lies in none of them."""
-COVERED_BY_LARGER = "covered, by a larger entry there"
-EQUAL_HELD = "forwarded, or an equal entry was"
-NOT_HELD = "not forwarded: nothing that was asked for there holds it"
-NEVER_CAME = "it did not come here"
 OTHERS, SHARED, OWN = 0, 1, 2
 """Whose what carries an event is, seen from the subscription."""
 NOT_REACHED = "it does not come this far"
 SEARCHED_MAX = 16
 """Brokers behind a link that are searched for the entry that a box on it comes from."""
+
+
+class Seen(Enum):
+    """What became of an entry, where its broker did not say: judged by what the neighbour holds."""
+
+    COVERED_BY_LARGER = auto()
+    EQUAL_HELD = auto()
+    """The entry itself, or one that is equal."""
+    NOT_HELD = auto()
+    NEVER_CAME = auto()
+    """The broker itself does not hold it."""
 
 
 class Index(Protocol):
@@ -60,8 +70,8 @@ class Index(Protocol):
     def part(self, key: Key) -> CompiledPart | None:
         """The compiled index of a part; None where it is missing."""
 
-    def words(self, key: Key, neighbour: str, entries: Sequence[str]) -> list[str | None]:
-        """What became of entries towards a neighbour, in words; None where that is not known."""
+    def fates(self, key: Key, neighbour: str, entries: Sequence[str]) -> list[Fate | None]:
+        """What became of entries towards a neighbour; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +142,7 @@ class Stand:
     part: str
     entry: str | None
     """The subscription itself, or what stands for it here; None where nothing does, or that is not known."""
-    how: str | None
+    how: Fate | Seen | None
 
 
 @dataclass(frozen=True)
@@ -270,7 +280,7 @@ class _Visit:
     entries: list[str]
     own: dict[str, Geometry]
     """The geometry of those entries of which it is known."""
-    lost: str | None
+    lost: Seen | None
     """Why nothing stands for it, where that is known."""
 
 
@@ -416,15 +426,15 @@ class _Way:
                 onward = self._onward(visit, n, hows)
                 pending.appendleft(onward) if n in way else pending.append(onward)
 
-    def _onward(self, visit: _Visit, neighbour: str, hows: Sequence[str | None]) -> _Visit:
+    def _onward(self, visit: _Visit, neighbour: str, hows: Sequence[Fate | Seen | None]) -> _Visit:
         """What stands for the subscription at the next broker."""
         if not visit.entries:
             return _Visit(neighbour, visit.broker, [], {}, visit.lost)
         told = list(zip(visit.entries, hows, strict=True))
-        held_back = all(how in (NOT_ADVERTISED, NOT_HELD) for _, how in told)
-        names = [name for entry, how in told if how is not None for name in carriers(entry, how)]
+        held_back = all(how in (HELD_BACK, Seen.NOT_HELD) for _, how in told)
+        names = [name for entry, how in told if isinstance(how, Fate) for name in how.carriers(entry)]
         entries, own = self._named_at_next(visit.broker, {name: visit.own.get(name) for name in names})
-        return _Visit(neighbour, visit.broker, entries, own, NEVER_CAME if held_back else None)
+        return _Visit(neighbour, visit.broker, entries, own, Seen.NEVER_CAME if held_back else None)
 
     def _named_at_next(
         self, broker: str, onward: Mapping[str, Geometry | None]
@@ -442,55 +452,51 @@ class _Way:
             return boxes
         ranges = self.grid.ranges(boxes, range_cap(self.type))
         whole = (0, 2**self.grid.index_bits - 1)
-        first, last = whole if part.startswith("wide:") else self.grid.cube_range(int(part.split(":")[1]))
-        starts, ends = np.maximum(ranges.starts, first), np.minimum(ranges.ends, last)
-        return Ranges(starts[starts <= ends], ends[starts <= ends])
+        return ranges.clipped(*(whole if part.startswith("wide:") else self.grid.cube_range(int(part.split(":")[1]))))
 
     def _how(
         self, broker: str, neighbour: str, part: str, entries: Sequence[str], own: Mapping[str, Geometry]
-    ) -> list[str | None]:
-        """What became of entries: in the broker's own words, or as what the neighbour holds shows it.
+    ) -> list[Fate | Seen | None]:
+        """What became of entries: as the broker says, or as what the neighbour holds shows it.
 
         The table of a range reduction is what the neighbour holds, so there that is asked first: it is complete.
         """
-        words = self.index.words(self._key(broker, part), neighbour, entries)
-        if None not in words and not forwards_ranges(self.type):
-            return words
+        told = self.index.fates(self._key(broker, part), neighbour, entries)
+        if None not in told and not forwards_ranges(self.type):
+            return list(told)
         there = self.index.part(self._key(neighbour, part))
         seen = [None if there is None else self._seen(there, broker, own.get(entry)) for entry in entries]
         if forwards_ranges(self.type):
-            return [s if s is not None and s != NOT_HELD else w or s for w, s in zip(words, seen, strict=True)]
-        return [w if w is not None else s for w, s in zip(words, seen, strict=True)]
+            return [s if s is not None and s != Seen.NOT_HELD else t or s for t, s in zip(told, seen, strict=True)]
+        return [t if t is not None else s for t, s in zip(told, seen, strict=True)]
 
-    def _seen(self, there: CompiledPart, broker: str, entry: Geometry | None) -> str | None:
+    def _seen(self, there: CompiledPart, broker: str, entry: Geometry | None) -> Fate | Seen | None:
         """What became of an entry, judged by what the neighbour holds for the link back."""
         if entry is None:
             return None
         if broker not in there.links:
-            return NOT_HELD
+            return Seen.NOT_HELD
         held = unpack(there.links[broker])
         if isinstance(held, Ranges) and isinstance(entry, Ranges):
             return _merged(held, entry, self._event_ranges())
         assert isinstance(held, Boxes)
         assert isinstance(entry, Boxes)
         if all(_has_row(held, low, high) for low, high in entry):
-            return EQUAL_HELD
+            return Seen.EQUAL_HELD
         inside = [((held.lows <= low) & (held.highs >= high)).all(axis=1).any() for low, high in entry]
-        return COVERED_BY_LARGER if all(inside) else None
+        return Seen.COVERED_BY_LARGER if all(inside) else None
 
 
-def _merged(held: Ranges, entry: Ranges, event: Ranges) -> str:
+def _merged(held: Ranges, entry: Ranges, event: Ranges) -> Fate | Seen:
     """The ranges that hold an entry; where the event lies in it, just the one that carries the event."""
     at = np.searchsorted(held.starts, entry.starts, side="right") - 1
     if not ((at >= 0) & (held.ends[at] >= entry.ends)).all():
-        return NOT_HELD
+        return Seen.NOT_HELD
     with_event = _first_met(entry, event)
     rows = np.unique(at) if with_event is None else at[[with_event]]
     holding = Ranges(held.starts[rows], held.ends[rows])
     mine = entry if with_event is None else Ranges(entry.starts[[with_event]], entry.ends[[with_event]])
-    names = ", ".join(range_id(start, end) for start, end in list(holding)[:NAMED_MAX])
-    more = f" and {len(holding) - NAMED_MAX} more" if len(holding) > NAMED_MAX else ""
-    return (FORWARDED_AS if holding == mine else MERGED) + names + more
+    return Fate.of("forwarded" if holding == mine else "merged", range_ids(holding))
 
 
 def _first_met(ranges: Ranges, event: Ranges) -> int | None:

@@ -26,7 +26,6 @@ from typing import NamedTuple
 import numpy as np
 
 from state.arrays import Bools, Floats, Ints
-from state.config import Config
 from state.filters.evaluate import compile, matches_batch
 from state.filters.tree import Filter
 from state.space.decode import RankBatch, decode
@@ -118,12 +117,6 @@ class Progress(NamedTuple):
     deployment: str
     hosts: tuple[str, ...]
     offsets: Mapping[str, int]
-
-
-def rounds(config: Config) -> int:
-    """How many rounds `hilcast wait` makes: hops of a consequence, home and cube, and two more for a repaired gap."""
-    there_and_back = 2 if any(t.advertisements for t in config.types.values()) else 1
-    return there_and_back * config.overlay.diameter() + 2 + 2
 
 
 class ControlHistory:

@@ -1,6 +1,43 @@
-"""Sizes of records: what may come in, and how much larger it may be when it goes out."""
+"""Limits that several modules keep, each with its reason. Those of one structure alone stand with it."""
+
+from __future__ import annotations
+
+# ── sizes of records: what may come in, and how much larger it may be when it goes out ──────────────────────────
 
 INPUT_BYTES_MAX = 1_048_588
 """Kafka's default limit of one record batch: what publishers may send."""
 HEADROOM_BYTES = 64 * 1024
 """What our headers may add: output topics and the sink allow this much more."""
+OUTPUT_BYTES_MAX = INPUT_BYTES_MAX + HEADROOM_BYTES
+"""The largest record batch that output topics take."""
+
+# ── grids ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+DIMENSIONS_MAX = 6
+"""Attributes of a grid: for so many dimensions the Hilbert curve has tables."""
+INDEX_BITS_MAX = 63
+"""Bits of a Hilbert index: it is a signed 64-bit integer."""
+CELL_BITS_MAX = 16
+"""Cells are listed, and a grid's description carries the lists: 65,536 per attribute at most."""
+CUBES_MAX = 4096
+"""Cubes of a type: each is a key with state of its own at every broker, and a line of the version vector that every
+route task reads."""
+
+# ── the fence ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+ENTRY_ROUNDS = 2
+"""What every control event needs at its own broker: its home, then the cubes that it touches."""
+REPAIR_ROUNDS = 2
+"""What a gap in a stream needs beyond that: the request, and the snapshot that answers it."""
+
+
+def fence_rounds(diameter: int, advertised: bool) -> int:
+    """How often `hilcast wait` looks where topics end: as often as a consequence can have steps.
+
+    A control event causes others, a hop at a time; where a type has advertisements, a consequence may travel there and
+    back.
+
+    >>> fence_rounds(4, advertised=False), fence_rounds(4, advertised=True)
+    (8, 12)
+    """
+    return (2 if advertised else 1) * diameter + ENTRY_ROUNDS + REPAIR_ROUNDS

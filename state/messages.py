@@ -15,10 +15,8 @@ import msgspec
 
 from state.config import Config, Topics
 from state.errors import HilcastError
+from state.names import NAME, TOPIC_NAME, TYPE_NAME
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-TYPE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
-TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 VERSION_MAX = 2**63 - 1
 TTL_MS_MAX = 10**15
 SUBSCRIPTIONS_BYTES_MAX = 16 * 1024
@@ -26,9 +24,8 @@ SUBSCRIPTIONS_BYTES_MAX = 16 * 1024
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One Kafka record as it was read."""
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One Kafka record as it was read. Quick to make: whole topics are read record by record."""
 
     topic: str
     partition: int
@@ -92,7 +89,7 @@ def split_key(key: bytes | None) -> tuple[str, str, str]:
         parts = (key or b"").decode().split("/")
     except UnicodeDecodeError:
         raise HilcastError("bad-key", f"not UTF-8: {key!r}; expected BROKER/TYPE/ID") from None
-    legal = len(parts) == 3 and NAME.match(parts[0]) and TYPE_NAME.match(parts[1]) and NAME.match(parts[2])
+    legal = len(parts) == 3 and NAME.fullmatch(parts[0]) and TYPE_NAME.fullmatch(parts[1]) and NAME.fullmatch(parts[2])
     if not legal:
         shown = "null" if key is None else repr("/".join(parts)[:200])
         raise HilcastError(
@@ -155,7 +152,7 @@ def _owner(value: dict[str, object], field: str) -> str:
     owner = value.get(field)
     if not isinstance(owner, str) or not owner:
         raise HilcastError("bad-value", f"the field {field!r} must be text that is not empty")
-    if field == "client" and not NAME.match(owner):
+    if field == "client" and not NAME.fullmatch(owner):
         raise HilcastError(
             "bad-value", f"client {owner[:200]!r} is not a name (A-Z a-z 0-9 _ -, at most 64 characters)"
         )
@@ -193,7 +190,7 @@ def _ttl(ttl_ms: object) -> int | None:
 def _sink(sink: object, prefix: str) -> str | None:
     if sink is None:
         return None
-    if not isinstance(sink, str) or not TOPIC_NAME.match(sink) or sink in (".", ".."):
+    if not isinstance(sink, str) or not TOPIC_NAME.fullmatch(sink):
         raise HilcastError("bad-value", f"'sink' must be a legal topic name, not {str(sink)[:80]!r}")
     # '.' and '_' are one character to Kafka's metric names, so a topic that differs only there may not be created
     collides = sink.replace("_", ".").startswith(f"{prefix}.".replace("_", "."))
@@ -333,3 +330,29 @@ class Membership(msgspec.Struct, frozen=True):
     """The value of a record of the topic `groups`, whose key is BROKER/CLIENT."""
 
     spans: list[Span]
+
+
+def write_spans(topics: Topics, broker: str, client: str, spans: Sequence[Span]) -> Output:
+    """The record of the topic `groups` that tells a client what to read; a null value where there is nothing."""
+    value = msgspec.json.encode(Membership(list(spans))) if spans else None
+    return Output(topics.groups, f"{broker}/{client}".encode(), value)
+
+
+def read_reader(record: Record) -> tuple[str, str]:
+    """The broker and the client of a record of the topic `groups`."""
+    broker, _, client = (record.key or b"").decode("utf-8", "replace").partition("/")
+    return broker, client
+
+
+def read_spans(record: Record) -> list[Span]:
+    """The spans of a record of the topic `groups`; none if its value is null.
+
+    What cannot be read is an error: going on without its spans would lose deliveries in silence.
+    """
+    if record.value is None:
+        return []
+    try:
+        return msgspec.json.decode(record.value, type=Membership).spans
+    except msgspec.DecodeError as error:
+        place = f"{record.topic}/{record.partition} offset {record.offset}"
+        raise HilcastError("bad-value", f"the spans at {place} cannot be read ({error}): was it the router?") from None

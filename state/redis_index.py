@@ -7,7 +7,7 @@ Layout (prefix `hilcast`; also under the key `hilcast:help`):
     hilcast:BROKER:TYPE:PART:meta        hash: generation, epoch, built, entries ... for people
     hilcast:BROKER:TYPE:PART:local       hash: subscription id -> client, destination, boxes
     hilcast:BROKER:TYPE:PART:links       hash: neighbour -> what it asked for
-    hilcast:BROKER:TYPE:PART:forwarding:NEIGHBOUR    hash: entry -> forwarded, covered by ..., merged into ...
+    hilcast:BROKER:TYPE:PART:forwarding:NEIGHBOUR    hash: entry -> JSON: how (forwarded, covered, merged), by
     hilcast:BROKER:TYPE:PART:reduction:NEIGHBOUR     hash: entries received, forwarded, withheld ..., bytes of state
     hilcast:grid:TYPE                    JSON: the Hilbert grid, for clients that map by themselves
     hilcast:BROKER:groups                hash: shared topic -> the clients that read it; `:groups:index` packed
@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import redis
 
 from state.compiled_part import CompiledPart, load_part
@@ -32,11 +33,12 @@ from state.config import Config
 from state.control.fates import READABLE_MAX
 from state.errors import HilcastError
 from state.keys import Key
+from state.reductions.reduction import Fate
 from state.space.grid import Grid
 from state.space.packing import unpack
 
-Forwarding = Mapping[str, Mapping[str, str]]
-"""By neighbour: what became of each entry, in words (`forwarding.py`)."""
+Forwarding = Mapping[str, Mapping[str, Fate]]
+"""By neighbour: what became of each entry (`state/control/fates.py`)."""
 Reduced = Mapping[str, Mapping[str, int]]
 """By neighbour: the same in numbers."""
 
@@ -61,7 +63,8 @@ HELP = """hilcast keeps its routing index here. It is derived: everything can be
 {p}:BROKER:TYPE:PART:meta    hash: generation, epoch, time of building, number of subscriptions, boxes, links
 {p}:BROKER:TYPE:PART:local   hash: id of a subscription entered at this broker -> client, destination, boxes
 {p}:BROKER:TYPE:PART:links   hash: neighbour -> what it asked for (boxes or Hilbert ranges)
-{p}:BROKER:TYPE:PART:forwarding:NEIGHBOUR   hash: entry -> forwarded, covered by others, merged into ranges
+{p}:BROKER:TYPE:PART:forwarding:NEIGHBOUR   hash: entry -> JSON: how (forwarded, covered, merged, held-back), by
+                             which entries or ranges the neighbour holds it, how many more there are
 {p}:BROKER:TYPE:PART:reduction:NEIGHBOUR    hash: the same in numbers: entries received, forwarded, withheld,
                              held_back (no advertisement meets them), ranges, negative_boxes, bytes of state
 {p}:BROKER:TYPE:PART:index   packed form of the same for the route workers (not for people)
@@ -109,6 +112,8 @@ class RedisIndex:
         )
         self._publish = self._client.register_script(_PUBLISH)
         self._run = ""
+        self._groups: dict[str, int] = {}
+        """By broker: the version of the last assignment that was written here."""
 
     @property
     def vector_key(self) -> str:
@@ -146,7 +151,7 @@ class RedisIndex:
         # what people read goes in a plain pipeline, since nothing depends on it
         pipe = self._client.pipeline(transaction=False)
         self._describe(pipe, parts, generation, batch)
-        self._tell(pipe, "forwarding", forwarding or {})
+        self._tell(pipe, "forwarding", {key: _as_json(told) for key, told in (forwarding or {}).items()})
         self._tell(pipe, "reduction", reduced or {})
         pipe.execute()
 
@@ -165,7 +170,7 @@ class RedisIndex:
                 pipe.hset(self._name(key, "links"), mapping=links)
         pipe.set(f"{self.prefix}:help", HELP.format(p=self.prefix, n=READABLE_MAX))
 
-    def _tell(self, pipe: Any, what: str, told: Mapping[Key, Mapping[str, Mapping[str, str | int]]]) -> None:
+    def _tell(self, pipe: Any, what: str, told: Mapping[Key, Mapping[str, Mapping[str, bytes | int]]]) -> None:
         """Replace what people read of these neighbours."""
         for key, by_neighbour in told.items():
             for neighbour, fields in by_neighbour.items():
@@ -181,8 +186,15 @@ class RedisIndex:
         pipe.execute()
 
     def publish_groups(self, broker: str, generation: int, blob: bytes, readers: Mapping[str, Sequence[str]]) -> None:
-        """Hand the assignment of a broker's clients to shared topics to the route workers."""
-        run, version = self.run_id(), time.time_ns() // 1_000_000
+        """Hand the assignment of a broker's clients to shared topics to the route workers.
+
+        Guarantee: once this returns, tasks that begin use this assignment, whatever the clock did since the last one.
+        """
+        run, vector = self.vector()
+        before = vector.get(_groups_field(broker))
+        # a version that workers have seen already, or a lower one, would be passed over: they would use the old one
+        last = max(self._groups.get(broker, 0), 0 if before is None else before.batch)
+        version = self._groups[broker] = max(time.time_ns() // 1_000_000, last + 1)
         self._publish(
             keys=[self.vector_key, f"{self.prefix}:{broker}:groups:index"],
             args=[_groups_field(broker), generation, version, run, _seal(blob, generation, version)],
@@ -238,12 +250,12 @@ class RedisIndex:
         """The readable summary of one part."""
         return {k.decode(): v.decode() for k, v in self._client.hgetall(self._name(key, "meta")).items()}
 
-    def forwarding(self, key: Key, neighbour: str, entries: Sequence[str]) -> list[str | None]:
+    def forwarding(self, key: Key, neighbour: str, entries: Sequence[str]) -> list[Fate | None]:
         """What became of these entries of a part towards a neighbour; None where that is not known."""
         if not entries:
             return []
         told = self._client.hmget(self._name(key, f"forwarding:{neighbour}"), list(entries))
-        return [None if text is None else text.decode() for text in told]
+        return [None if stored is None else _fate(stored) for stored in told]
 
     def reduced(self, keys: Sequence[tuple[Key, str]]) -> list[dict[str, int]]:
         """What the reductions of these parts hold towards these neighbours, in numbers; empty: nothing."""
@@ -304,6 +316,18 @@ def patiently(call: Callable[[], None], *, say: Callable[[str], None], first_wai
                 told = True
             time.sleep(wait_s)
             wait_s = min(wait_s * 1.5, 2.0)
+
+
+def _as_json(told: Forwarding) -> dict[str, dict[str, bytes]]:
+    return {n: {entry: msgspec.json.encode(fate) for entry, fate in fates.items()} for n, fates in told.items()}
+
+
+def _fate(stored: bytes) -> Fate | None:
+    """A fate as it was written; None for what another version wrote: it is for people, and comes anew."""
+    try:
+        return msgspec.json.decode(stored, type=Fate)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _seal(blob: bytes, generation: int, batch: int) -> bytes:

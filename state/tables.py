@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -106,6 +107,25 @@ def integer(low: int, high: int) -> Reader[int]:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ValueError(f"must be an integer from {low} to {high}, not {shown(value)}")
         return value
+
+    return read
+
+
+def number(low: float, *, above: bool = False, below: float = math.inf) -> Reader[float]:
+    """A finite number from `low` on, or `above` it, and below a limit.
+
+    >>> number(0, above=True)(2)
+    2.0
+    """
+    words = (
+        f"must be a number {'above' if above else 'from'} {low:g}{f' and below {below:g}' if below < math.inf else ''}"
+    )
+
+    def read(value: object) -> float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not low <= value < below or (above and value == low):  # type: ignore[operator]
+            raise ValueError(f"{words}, not {shown(value)}")
+        return float(value)  # type: ignore[arg-type]
 
     return read
 

@@ -6,18 +6,21 @@ Spark forks its Python workers from one daemon: what is warm there is warm in ev
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from state.compiled_part import CompiledPart, LocalEntry
 from state.config import Config
 from state.control.overlap import meeting
-from state.digests import warm as warm_digests
 from state.filters.geometry import geometry
 from state.filters.grammar import parse
-from state.reductions import create, forwards_ranges, range_cap, restore
+from state.reductions.catalogue import create, restore
 from state.reductions.negative_space import warm as warm_negative_space
+from state.reductions.parameters import forwards_ranges, range_cap
+from state.routing.envelope import INPUT
 from state.routing.junction import Junction
+from state.routing.route import route
+from state.routing.snapshot import Snapshot
 from state.space.boxes import Boxes
-from state.space.decode import decode
 from state.space.decode import warm as warm_decode
 from state.space.grid import Grid
 from state.space.grid import warm as warm_grid
@@ -26,16 +29,16 @@ from state.space.ranges import Ranges
 
 
 def warm(config: Config) -> None:
-    """Put one subscription and one event of each type through everything that is compiled."""
+    """Put one subscription and a few events of each type through everything that is compiled."""
     warm_grid()
     warm_decode()
-    warm_digests()
     if any(event_type.reduction == "negative-space" for event_type in config.types.values()):
         warm_negative_space()
     for event_type in config.types.values():
         grid = Grid.of(event_type)
         name = event_type.attributes[0].name
-        boxes = geometry(parse(f'"{name}" IS NULL OR EXISTS "{name}"', event_type), event_type).boxes
+        everything = f'"{name}" IS NULL OR EXISTS "{name}"'
+        boxes = geometry(parse(everything, event_type), event_type).boxes
         grid.cubes_of(boxes)
         domain: Geometry = Boxes.everything(event_type.d)
         entry: Geometry = boxes
@@ -47,9 +50,23 @@ def warm(config: Config) -> None:
         reduction.update({}, ["a"])
         restore(event_type, domain, reduction.encode())
         meeting([entry], [domain])
+        links = {neighbour: [pack(entry)] for neighbour in config.overlay.brokers}
         local = [LocalEntry("s", "c", "t", None, pack(boxes))]
-        part = CompiledPart.of(event_type.d, local, {"n": [pack(entry)]}, [])
+        part = CompiledPart.of(event_type.d, local, links, [("publisher", everything)])
         junction = Junction.join(event_type, grid, [part])
-        batch = decode(event_type, [b'{"a": 1}', b'{"b": "x"}'] * 8)
-        junction.interested(batch.ranks)
-        junction.wanted("n", batch.ranks, grid.index(batch.ranks))
+        hosted = dict.fromkeys(config.deployment.hosts, junction)
+        snapshot = Snapshot(config, "", {event_type.name: hosted})
+        for _ in route(snapshot, _publications(config, event_type.name)).batches():
+            pass
+
+
+def _publications(config: Config, type_name: str) -> pa.RecordBatch:
+    """Events that enter at the first hosted broker."""
+    said = {"specversion": "1.0", "id": "1", "source": "publisher", "type": type_name}
+    said["broker"] = config.deployment.hosts[0]
+    headers = [{"key": f"ce_{name}", "value": value.encode()} for name, value in said.items()]
+    rows = [
+        {"topic": "t", "partition": 0, "offset": i, "key": b"", "value": value, "headers": headers}
+        for i, value in enumerate([b'{"a": 1}', b'{"b": "x"}'] * 8)
+    ]
+    return pa.RecordBatch.from_pylist(rows, INPUT)

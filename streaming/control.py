@@ -9,7 +9,7 @@ becomes a float in pandas. Nothing here decides anything; `state.control.handle.
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -21,20 +21,23 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from infra.kafka.topic_keeper import TopicKeeper
+from infra.logs import logger, set_up
 from state.config import Config
 from state.control.context import Context, Result
 from state.control.handle import handle
 from state.keys import UNROUTABLE, Key
 from state.messages import Record
+from state.names import NAME, TYPE_NAME
 from state.redis_index import RedisIndex, patiently
 from streaming.boot import Boot
-from streaming.settings import sink_options, source_options
-from streaming.topics import TopicKeeper
+from streaming.settings import QUERY_VARIABLE, sink_options, source_options
 
 OUTPUT = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
 STATE = "format int, version binary, blob binary"
 STATE_FORMAT = 1
-_NAME = "[A-Za-z0-9_-]{1,64}"
+_log = logger("redis")
+_NAME, _TYPE_NAME = NAME.pattern, TYPE_NAME.pattern
 
 
 def start(
@@ -81,8 +84,8 @@ def keyed(records: DataFrame, config: Config) -> DataFrame:
     brokers, types = list(config.overlay.brokers), list(config.types)
     first = config.overlay.brokers[0] in hosts
     text = F.coalesce(F.col("key").cast("string"), F.lit(""))
-    inbox = f"^({_NAME})/([A-Za-z0-9_.-]{{1,64}})/({_NAME})\\z"
-    internal = f"^({_NAME})/([A-Za-z0-9_.-]{{1,64}})/((?:home|cube|wide):[0-9]{{1,9}})\\z"
+    inbox = f"^({_NAME})/({_TYPE_NAME})/({_NAME})\\z"
+    internal = f"^({_NAME})/({_TYPE_NAME})/((?:home|cube|wide):[0-9]{{1,9}})\\z"
     broker, type_name = F.regexp_extract(text, inbox, 1), F.regexp_extract(text, inbox, 2)
     id = F.regexp_extract(text, inbox, 3)
     home = F.concat(
@@ -114,6 +117,7 @@ class _Worker:
     """What a Python worker keeps between batches: grids, connections; found again by module, not by closure."""
 
     def __init__(self, boot: Boot) -> None:
+        set_up(boot.config, os.environ.get(QUERY_VARIABLE, "control"))
         self.boot = boot
         self.context = Context(boot.config, boot.generation, 0, samples=boot.samples)
         self.redis = RedisIndex(boot.config)
@@ -162,7 +166,7 @@ def _publish(worker: _Worker, key: Key, index: bytes, result: Result) -> None:
     told, reduced = {key: result.forwarding}, {key: result.reduced}
     patiently(
         lambda: worker.redis.publish({key: index}, worker.boot.generation, _batch(), told, reduced),
-        say=lambda line: print(f"control: {line}", file=sys.stderr, flush=True),
+        say=_log.warning,
     )
 
 

@@ -9,7 +9,6 @@ from pyspark.daemon import manager
 import streaming.control
 import streaming.route  # noqa: F401 imported here so that every worker has it
 from state.config import load
-from state.routing.assemble import warm as warm_assemble
 from state.warm import warm
 from streaming.settings import QUERY_VARIABLE, WARM_VARIABLE
 
@@ -22,7 +21,5 @@ if __name__ == "__main__":
         os.nice(CONTROL_NICENESS)
     path = os.environ.get(WARM_VARIABLE)
     if path and os.path.exists(path):  # an executor on another machine has no such file, and warms as it works
-        config = load(path)
-        warm(config)
-        warm_assemble(config)
+        warm(load(path))
     manager()

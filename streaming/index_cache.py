@@ -12,12 +12,12 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import redis
 from confluent_kafka import Producer
 
-from infra.kafka.settings import librdkafka
+from infra.kafka.dialects import librdkafka
 from state.compiled_part import CompiledPart
 from state.control.protocol import Republish, encode
 from state.distribution.assignment import Assignment
@@ -25,7 +25,7 @@ from state.keys import Key, index_keys
 from state.redis_index import RedisIndex, Version, groups_version
 from state.routing.junction import Junction
 from state.routing.sharing import Sharing
-from state.routing.sweep import Tree
+from state.routing.snapshot import Snapshot
 from state.space.grid import Grid
 from streaming.boot import Boot
 
@@ -35,26 +35,12 @@ STALE_AFTER_S = 3.0
 """With `stale = "route"`: how long a task waits for Redis before it goes on with what it has."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """The whole index at one moment."""
-
-    junctions: Mapping[str, Mapping[str, Junction]]
-    """By type, then by broker."""
-    epoch: str
-    stale: bool = False
-    sharing: Mapping[str, Sharing] = field(default_factory=dict)
-    """By broker: who may be served through shared topics."""
-
-
 class IndexCache:
     """One per Python worker, kept in this module so that it outlives tasks."""
 
     def __init__(self, boot: Boot) -> None:
         self.boot = boot
         self.config = boot.config
-        self.tree = Tree.of(boot.config.overlay)
-        self.hosts = frozenset(boot.hosts)
         self.keys = index_keys(boot.config, boot.hosts)
         self.redis = RedisIndex(boot.config)
         self.grids = {name: Grid.of(event_type) for name, event_type in boot.config.types.items()}
@@ -78,7 +64,7 @@ class IndexCache:
             waited = time.monotonic() - started
             if self.config.deployment.stale == "route" and self._snapshot is not None and waited > STALE_AFTER_S:
                 # nobody may be served by an old assignment: its readers may have left
-                return Snapshot(self._snapshot.junctions, self._snapshot.epoch, stale=True)
+                return replace(self._snapshot, sharing={}, stale=True)
             if why != told and waited > 1.0:
                 _say(f"routing waits: {why}")
                 told = why
@@ -155,7 +141,7 @@ class IndexCache:
         for (broker, type_name), junction in self._junctions.items():
             by_type[type_name][broker] = junction
         sharing = {broker: held for broker, (_, held) in self._sharing.items()}
-        self._snapshot = Snapshot(by_type, epoch, sharing=sharing)
+        self._snapshot = Snapshot(self.config, epoch, by_type, sharing)
 
     def count(self, figures: Mapping[str, int]) -> None:
         """Add to the live figures; they are for people, so an absent Redis costs nothing but the figures."""

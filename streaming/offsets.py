@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
-
-from infra.kafka.settings import librdkafka
+from infra.kafka import Transport
+from infra.kafka.retry import retried
+from infra.logs import logger
 from state.config import Config
-from streaming.patience import retried
-from streaming.progress import Committer
+from streaming.progress import group
 
 EARLIEST = -2
+_log = logger("offsets")
 
 
 class Offsets:
     """Reads offsets of topics and of our consumer groups."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, transport: Transport) -> None:
         self.config = config
-        self._consumer = Consumer({**librdkafka(config), "group.id": f"{config.deployment.prefix}.offsets"})
-
-    def partitions(self, topic: str) -> list[TopicPartition]:
-        found = retried(lambda: self._consumer.list_topics(topic, timeout=10.0)).topics[topic].partitions
-        return [TopicPartition(topic, number) for number in sorted(found)]
+        self._transport = transport
 
     def ends(self, topic: str) -> dict[str, int]:
         """The offset after the last record of each partition."""
-        return {str(p.partition): int(self._watermarks(p)[1]) for p in self.partitions(topic)}
+        return {str(number): self._span(topic, number)[1] for number in self._partitions(topic)}
 
-    def _watermarks(self, partition: TopicPartition) -> tuple[int, int]:
-        low, high = retried(lambda: self._consumer.get_watermark_offsets(partition, timeout=10.0))
-        return int(low), int(high)
+    def _partitions(self, topic: str) -> tuple[int, ...]:
+        return retried(lambda: self._transport.partitions(topic))
+
+    def _span(self, topic: str, number: int) -> tuple[int, int]:
+        return retried(lambda: self._transport.span(topic, number))
 
     def begin(self) -> dict[str, dict[str, int]]:
         """Where the control query of a new generation begins.
@@ -50,23 +47,17 @@ class Offsets:
         return json.dumps(self._resume(query, topics))
 
     def _resume(self, query: str, topics: list[str]) -> dict[str, dict[str, int]]:
-        partitions = [p for topic in topics for p in self.partitions(topic)]
-        committer = Committer(self.config, query)
-        committed = committer.committed(partitions)
-        committer.close()
+        partitions = [(topic, number) for topic in topics for number in self._partitions(topic)]
+        committed = retried(lambda: self._transport.committed(group(self.config, query), partitions))
         starting: dict[str, dict[str, int]] = {topic: {} for topic in topics}
-        for partition in partitions:
-            place = (partition.topic, partition.partition)
-            low, high = self._watermarks(partition)
-            offset = committed.get(place, EARLIEST)
+        for topic, number in partitions:
+            low, high = self._span(topic, number)
+            offset = committed.get((topic, number), EARLIEST)
             if offset != EARLIEST and not low <= offset <= high:
-                lost = f"{place[0]}/{place[1]}: committed {offset}, the topic holds {low} to {high}"
-                print(
-                    f"the {query} query cannot resume where it was, beginning at the oldest record: {lost}",
-                    file=sys.stderr,
-                )
+                lost = f"{topic}/{number}: committed {offset}, the topic holds {low} to {high}"
+                _log.warning("the %s query cannot resume where it was, beginning at the oldest record: %s", query, lost)
                 offset = EARLIEST
-            starting[partition.topic][str(partition.partition)] = offset
+            starting[topic][str(number)] = offset
         return starting
 
     @staticmethod

@@ -15,9 +15,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from infra.kafka.settings import librdkafka
+from infra.kafka.dialects import librdkafka
+from infra.kafka.retry import retried
 from state.config import Config
-from streaming.patience import retried
 
 METADATA_MAX = 4000
 
@@ -45,16 +45,13 @@ class Committer:
         partitions = [TopicPartition(*place, metadata=self._metadata(i, len(places))) for i, place in enumerate(places)]
         if partitions:
             retried(lambda: self._consumer.commit(offsets=partitions, asynchronous=False))
+            self._consumer.poll(0)  # lets librdkafka's own lines out
 
     def _metadata(self, i: int, n: int) -> str:
         """The i-th share of the hosted brokers: Kafka takes 4 KB of metadata a partition."""
         text = json.dumps({"hosts": self._hosts[i::n]}, separators=(",", ":"))
         assert len(text) <= METADATA_MAX, "more brokers in one deployment than its commits can name"
         return text
-
-    def committed(self, partitions: list[TopicPartition]) -> dict[tuple[str, int], int]:
-        found = retried(lambda: self._consumer.committed(partitions, timeout=10.0)) if partitions else []
-        return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
     def close(self) -> None:
         self._consumer.close()

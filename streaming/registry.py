@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from infra.kafka.settings import librdkafka
+from infra.kafka import Transport
+from infra.kafka.reading import Follower
 from state.config import Config
-from state.control.home import Fact, decode_fact
-from streaming.patience import retried
+from state.control.facts import Fact, decode_fact
 
 FactKey = tuple[str, str, str, str]
 """Kind (`subscription` or `advertisement`), broker, type, id."""
@@ -19,42 +16,23 @@ FactKey = tuple[str, str, str, str]
 class RegistryReader:
     """Follows the registry from its beginning; the last record of a key is its fact."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    def __init__(self, config: Config, transport: Transport) -> None:
         self.facts: dict[FactKey, Fact] = {}
         self.generations: dict[str, int] = {}
-        self._consumer = Consumer(
-            {
-                **librdkafka(config),
-                "group.id": f"{config.deployment.prefix}.registry-reader",
-                "enable.auto.commit": "false",
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": "100",
-            }
-        )
-        self._partition = TopicPartition(config.topics.registry, 0, 0)
-        self._consumer.assign([self._partition])
+        self._follower = Follower(transport, config.topics.registry)
+        self._changed: dict[FactKey, None] = {}
 
-    def catch_up(self, progress: Callable[[int, int], None] = lambda done, total: None) -> list[FactKey]:
-        """Read to the present end; return the keys that changed."""
-        _, end = retried(lambda: self._consumer.get_watermark_offsets(self._partition, timeout=10.0))
-        changed: dict[FactKey, None] = {}
-        while self._position() < end:
-            for key, value in self._poll():
-                touched = self._take(key, value)
-                if touched is not None:
-                    changed[touched] = None
-            progress(self._position(), end)
+    def catch_up(self) -> list[FactKey]:
+        """Read to the present end; return the keys that changed.
+
+        Guarantee: after an error they are returned by the next call that succeeds.
+        """
+        for record in self._follower.catch_up():
+            touched = self._take(record.key or b"", record.value)
+            if touched is not None:
+                self._changed[touched] = None
+        changed, self._changed = self._changed, {}
         return list(changed)
-
-    def _position(self) -> int:
-        return max(0, int(self._consumer.position([self._partition])[0].offset))
-
-    def _poll(self) -> Iterator[tuple[bytes, bytes | None]]:
-        for message in self._consumer.consume(10_000, timeout=0.5):
-            if message.error():
-                raise KafkaException(message.error())
-            yield message.key() or b"", message.value()
 
     def _take(self, key: bytes, value: bytes | None) -> FactKey | None:
         kind, *rest = key.decode().split("/")
@@ -71,7 +49,7 @@ class RegistryReader:
         return fact_key
 
     def close(self) -> None:
-        self._consumer.close()
+        self._follower.close()
 
 
 def generation_record(deployment: str, generation: int, fingerprint: str) -> tuple[bytes, bytes]:

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable
 
 from state.config import Config
-from state.control.home import Fact
+from state.control.facts import Fact
 from state.control.protocol import Expire, Forget, Message
 from state.keys import home_key
 from streaming.registry import FactKey

@@ -169,6 +169,7 @@ def test_router_tunables_and_groups() -> None:
     assert config.settings == Settings(trigger_ms=50, master="local[2]")
     assert config.distribution == {"b2": Distribution(groups=8, threshold=1.0)}
     assert set(CLUSTERINGS) == set(clustering.CLUSTERINGS)
+    assert parse(_with('[distribution.b2]\ngroups = 1\nthreshold = "fit"')).distribution["b2"].threshold == "fit"
 
 
 def test_times_in_the_grid_may_be_text_or_toml() -> None:
@@ -222,6 +223,10 @@ TYPES = '[types.t.attributes]\na = { kind = "int" }\n'
         (
             OVERLAY + TYPES + "[distribution.b]\ngroups=1\nthreshold=1.5",
             "distribution.b.threshold: must be a number from 0 to 1, not 1.5",
+        ),
+        (
+            OVERLAY + TYPES + '[distribution.b]\ngroups=1\nthreshold="best"',
+            "distribution.b.threshold: must be a number from 0 to 1, or \"fit\", not 'best'",
         ),
         (
             OVERLAY + TYPES + '[kafka]\n"bootstrap.servers"="x"',

@@ -8,8 +8,9 @@ import random
 
 import pytest
 
+from hilcast import Publisher
 from infra.local.ports import free_port
-from producers import Publisher, cli
+from producers import cli
 from state.config import parse as parse_config
 from state.control.context import Context
 from state.control.home import Home
@@ -17,7 +18,7 @@ from state.cost import Sample, cost, measured
 from state.filters.grammar import parse
 from state.keys import Key
 from state.space.grid import Grid
-from state.space.ranks import ranks
+from state.space.points import ranks
 from tests import oracle
 from tests.producers.worlds import TEXT, configured
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from hilcast import Publisher
 from infra.kafka import open_transport
 from infra.kafka.reading import newest
+from infra.kafka.topic_keeper import TopicKeeper
 from infra.local.ports import free_port
-from producers import Publisher, cli
+from producers import cli
 from state.compiled_part import compile_part
 from state.config import parse
 from state.control.context import Context
@@ -34,10 +36,9 @@ from state.keys import Key
 from state.messages import Output
 from state.redis_index import RedisIndex
 from state.space.packing import unpack
-from streaming.topics import TopicKeeper
 from tests import oracle
 from tests.producers import worlds
-from tests.simulation.world import Event as Publication
+from tests.simulation.wire import Event as Publication
 from tests.simulation.world import World
 
 CONFIG = """
@@ -183,7 +184,7 @@ def is_held(index, hop, filters):
     broker, id = hop.entry.split("/")
     assert filters[id][0] == broker
     own = index.state(Key(broker, "t", hop.part)).local[id]
-    return any(unpack(entry.geometry) == unpack(own.told) for entry in held.values())
+    return any(unpack(entry.geometry) == unpack(own.travelling) for entry in held.values())
 
 
 @pytest.mark.parametrize("mute", [False, True])

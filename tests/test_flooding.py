@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from producers.fence import Fence
 from state.config import parse as parse_config
 from state.filters.grammar import parse
-from state.flooding import NEVER, Claim, ControlHistory, Delivered, Progress, Publication, Stand, judge, rounds
+from state.flooding import NEVER, Claim, ControlHistory, Delivered, Progress, Publication, Stand, judge
 from state.space.event_type import Attribute, EventType
 from tests import oracle
 
@@ -114,8 +114,9 @@ def test_a_broker_that_nobody_hosts_is_never_in_force():
     assert history.in_force(np.array([5.0]))[0] == NEVER
 
 
-def test_rounds_are_those_of_the_fence():
-    """The oracle makes as many rounds as `hilcast wait`, with and without advertisements."""
+def test_the_fence_makes_a_round_for_every_step(monkeypatch):
+    """`hilcast wait` looks once a hop (there and back with advertisements), for home, cube and a repaired gap; the
+    oracle is given the same number."""
     text = """
     [overlay]
     brokers = ["a", "b", "c"]
@@ -125,9 +126,13 @@ def test_rounds_are_those_of_the_fence():
     [types.t.attributes]
     n = {{ kind = "int" }}
     """
-    for ads in ("true", "false"):
-        config = parse_config(text.format(ads=ads))
-        assert rounds(config) == Fence.rounds.fget(SimpleNamespace(config=config))
+    for ads, wanted in (("true", 2 * 2 + 4), ("false", 2 + 4)):
+        fence, looks = object.__new__(Fence), []
+        fence.config = parse_config(text.format(ads=ads))
+        monkeypatch.setattr(fence, "_ends", lambda looks=looks: looks.append(1) or {}, raising=False)
+        monkeypatch.setattr(fence, "_behind", lambda ends: [], raising=False)
+        assert fence.wait() == []
+        assert len(looks) == fence.config.fence_rounds() == wanted
 
 
 # ── judging, against plain loops ────────────────────────────────────────────────────────────────────────────────

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from state.arrays import Bools, Ints
-from state.space.boxes import ABSENT, Ranks
+from state.space.boxes import Ranks
 from state.space.grid import Grid
 from state.space.mapping import EVENT, base64_bytes, payload_bytes
+from state.space.ranks import ABSENT
 
 UNMAPPED = -1
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.space.boxes import ABSENT, Boxes, Ranks
-from state.space.cells import CELL_BITS_MAX
+from state.limits import CELL_BITS_MAX, DIMENSIONS_MAX
+from state.space.boxes import Boxes, Ranks
 from state.space.event_type import DIMENSIONS_DEFAULT, EventType
-from state.space.grid import DIMENSIONS_MAX, Grid
+from state.space.grid import Grid
+from state.space.ranks import ABSENT
 
 
 def fit(grid: Grid, sample: Ranks) -> Grid:

@@ -15,13 +15,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from state.reductions.hybrid import BUDGET, Proving
+from state.reductions.hybrid import Proving
+from state.reductions.parameters import HybridSettings
 from state.reductions.rspc import seed_of
 from state.space.boxes import Boxes
 
 
 def concerned(
-    publications: Boxes, union: Boxes, mode: Literal["possible", "certain"] = "possible", budget: int = BUDGET
+    publications: Boxes,
+    union: Boxes,
+    mode: Literal["possible", "certain"] = "possible",
+    budget: int = HybridSettings.budget,
 ) -> NDArray[np.bool_]:
     """Tell for each publication whether it concerns `union`: meets it (possible) or is covered by it (certain).
 
@@ -34,7 +38,7 @@ def concerned(
     >>> concerned(publications, halves).tolist(), concerned(publications, halves, "certain").tolist()
     ([True, True, False], [True, False, False])
     """
-    judge = Proving(budget, error=0.5, trials_max=0)
+    judge = Proving(HybridSettings(budget, error=0.5, trials_max=0))
     answers = np.zeros(len(publications), bool)
     for i, (low, high) in enumerate(publications):
         meeting = np.flatnonzero(((union.lows <= high) & (union.highs >= low)).all(axis=1))

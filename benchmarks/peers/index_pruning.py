@@ -45,11 +45,6 @@ class _Changes:
         self._at, self._size = changes, size
 
 
-def _really(changed: dict[str, Filter], queue: DegradationQueue) -> list[str]:
-    """The ids whose filter is another one than before: a pruning may be performed and undone in one go."""
-    return [id for id, before in changed.items() if queue.current(id) != before]
-
-
 class AdvertisementPruning:
     """Keeps the advertisements of an `OverlapIndex` within a budget.
 
@@ -83,13 +78,18 @@ class AdvertisementPruning:
         self._overlaps: dict[str, tuple[int, int]] = {}
         """For each advertisement how many of the sample its original overlaps, and how many it does now."""
         self._sums = [0, 0]
-        self.pruned = self.undone = self.refused = 0
+        self.refused = 0
         self.refresh()
 
     @property
     def associations(self) -> int:
         """The predicates that all advertisements use as pruned so far."""
         return self._queue.associations
+
+    @property
+    def undone(self) -> int:
+        """How many prunings were taken back."""
+        return self._queue.undone
 
     @property
     def growth(self) -> float:
@@ -124,17 +124,15 @@ class AdvertisementPruning:
         subscriptions, changes = self._index.subscriptions, self._changes
         if changes[0].due(subscriptions.changes, len(subscriptions)) or changes[1].due(*self._seen()):
             self.refresh()
-        changed: dict[str, Filter] = {}
         while self._too_many_overlaps(self._sums[1]) and (last := self._queue.costliest()) is not None:
-            self._undo(last[1], changed)
+            self._undo(last[1])
         while self._too_large(self.associations) and (best := self._queue.best()) is not None:
-            self._prune(best[1], best[2], changed)
+            self._prune(best[1], best[2])
         while self.associations_max is not None and (last := self._queue.costliest()) is not None:
-            _, id, before = last
-            if self._too_large(self._queue.associations_with(id, before)):
+            if self._too_large(self._queue.associations_without(last[1])):
                 break
-            self._undo(id, changed)
-        result = _really(changed, self._queue)
+            self._undo(last[1])
+        result = list(self._queue.changed())
         for id in result:
             self._index.add_advertisement(id, self._queue.current(id), self._neighbour[id])
         return result
@@ -160,8 +158,8 @@ class AdvertisementPruning:
         return {
             "advertisements": len(self._queue),
             "associations": self.associations,
-            "prunings": self.pruned,
-            "undone": self.undone,
+            "prunings": self._queue.pruned,
+            "undone": self._queue.undone,
             "refused": self.refused,
             "growth": self.growth,
         }
@@ -198,22 +196,18 @@ class AdvertisementPruning:
     def _overlapped(self, filter: Filter) -> int:
         return sum(map(len, self._sample.overlapping(self._index.normal(filter)).values()))
 
-    def _prune(self, id: str, pruned: Filter, changed: dict[str, Filter]) -> None:
+    def _prune(self, id: str, pruned: Filter) -> None:
         if self.growth_max is not None:
             overlaps = self._overlapped(pruned)
             if self._too_many_overlaps(self._sums[1] - self._overlaps[id][1] + overlaps):
                 self._queue.refuse(id)
                 self.refused += 1
                 return
-        changed.setdefault(id, self._queue.current(id))
         self._queue.prune(id)
-        self.pruned += 1
         self._recount(id)
 
-    def _undo(self, id: str, changed: dict[str, Filter]) -> None:
-        changed.setdefault(id, self._queue.current(id))
+    def _undo(self, id: str) -> None:
         self._queue.undo(id)
-        self.undone += 1
         self._recount(id)
 
     def _recount(self, id: str) -> None:
@@ -265,7 +259,6 @@ class SubscriptionPruning:
         self._local: dict[str, int] = {}
         """Local subscriptions, with the predicates that each uses."""
         self._changes = _Changes()
-        self.pruned = self.undone = 0
 
     @property
     def associations(self) -> int:
@@ -302,23 +295,11 @@ class SubscriptionPruning:
         """Prune, or undo, until the budget is met; return the ids whose subscription in the index changed."""
         if self._changes.due(self._observations.seen, len(self._observations)):
             self.refresh()
-        changed: dict[str, Filter] = {}
         room = self.associations_max - sum(self._local.values())
-        while self._queue.associations > room and len(self._observations):
-            best = self._queue.best()
-            if best is None or best[0] > self.degradation_max:
-                break
-            changed.setdefault(best[1], self._queue.current(best[1]))
-            self._queue.prune(best[1])
-            self.pruned += 1
-        while (last := self._queue.costliest()) is not None:
-            _, id, before = last
-            if self._queue.associations_with(id, before) > room:
-                break
-            changed.setdefault(id, self._queue.current(id))
-            self._queue.undo(id)
-            self.undone += 1
-        result = _really(changed, self._queue)
+        if len(self._observations):
+            self._queue.shrink(room, self.degradation_max)
+        self._queue.grow(room)
+        result = list(self._queue.changed())
         for id in result:
             self._index.add_subscription(id, self._queue.current(id))
         return result
@@ -334,8 +315,8 @@ class SubscriptionPruning:
             "subscriptions": len(self._queue) + len(self._local),
             "local": len(self._local),
             "associations": self.associations,
-            "prunings": self.pruned,
-            "undone": self.undone,
+            "prunings": self._queue.pruned,
+            "undone": self._queue.undone,
         }
 
     def check(self) -> None:

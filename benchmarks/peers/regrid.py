@@ -8,17 +8,19 @@ are carried over cell by cell (`remapped`), rounded up to cells once more.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 import numpy as np
 
 from state.errors import HilcastError
 from state.reductions.mics import Mics
 from state.reductions.reduction import Delta
-from state.space.boxes import PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
 from state.space.grid import Grid
 from state.space.hilbert import decode
 from state.space.packing import Geometry
 from state.space.ranges import Ranges
+from state.space.ranks import PRESENT_MAX
 
 
 def rebuilt(old: Mics, domain: tuple[int, int] | Geometry, entries: Mapping[str, Ranges]) -> tuple[Mics, Delta]:
@@ -31,7 +33,7 @@ def rebuilt(old: Mics, domain: tuple[int, int] | Geometry, entries: Mapping[str,
     missing = sorted(set(old.ids()) - set(entries))
     if missing:
         raise HilcastError("stale-grid", f"{len(missing)} live entries not on the new grid, first {missing[0]!r}")
-    new = Mics(domain, old.given)
+    new = Mics(domain, {name: value for name, value in asdict(old.parameters).items() if value is not None})
     new.update({id: entries[id] for id in old.ids()})
     forwarded = new.forwarded()
     return new, Delta(forwarded, tuple(id for id in old.forwarded() if id not in forwarded))

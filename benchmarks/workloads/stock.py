@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from state.arrays import Floats, Ints
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Boxes, Ranks
+from state.space.boxes import Boxes, Ranks
 from state.space.event_type import Attribute, EventType
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN
 
 HUNDREDTH = 100
 """Ranks per unit of name, price and volume."""

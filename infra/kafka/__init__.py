@@ -1,7 +1,7 @@
 """Kafka behind one small protocol, with two clients to choose from.
 
-`confluent` (confluent-kafka, on librdkafka) is the default; `kafka-python` needs no compiled library. Both read the
-same `kafka.*` settings of the configuration and behave alike: the tests run over both.
+`confluent` (confluent-kafka, on librdkafka) is the default; `kafka-python`, an extra, needs no compiled library. Both
+read the same `kafka.*` settings of the configuration and behave alike: the tests run over both.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, get_args
 
+from infra.extras import require
 from infra.kafka.transport import Place, Reader, Sending, Transport
 from state.config import Config
 from state.errors import HilcastError
@@ -30,6 +31,7 @@ def _opener(name: str) -> Callable[[Config], Transport]:
 
         return ConfluentTransport
     if name == "kafka-python":
+        require("kafka-python")
         from infra.kafka.kafka_python import KafkaPythonTransport
 
         return KafkaPythonTransport

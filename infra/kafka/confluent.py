@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from infra.kafka.settings import librdkafka
+from infra.kafka.dialects import librdkafka
 from infra.kafka.transport import Partition, Place, away, missing_topic, not_sent
 from state.config import Config
 from state.errors import HilcastError
@@ -21,8 +20,6 @@ _TIMEOUT_S = 10.0
 _FETCHED_MAX = 10_000
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 _SILENT = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
-_log = logging.getLogger("hilcast.kafka")
-_log.addHandler(logging.NullHandler())
 
 
 class ConfluentSending:
@@ -54,11 +51,11 @@ class ConfluentSending:
 
 
 class ConfluentTransport:
-    """A producer, and consumers that nobody groups; librdkafka's own words go to the logger `hilcast.kafka`."""
+    """A producer, and consumers that nobody groups."""
 
     def __init__(self, config: Config) -> None:
         self._address = config.deployment.kafka
-        self._settings: dict[str, Any] = {**librdkafka(config), "logger": _log}
+        self._settings = librdkafka(config)
         self._group = f"{config.deployment.prefix}.reader"
         self._looking: Consumer | None = None
         self._sending: Producer | None = None
@@ -82,6 +79,7 @@ class ConfluentTransport:
                 "auto.offset.reset": "earliest",
                 "allow.auto.create.topics": "false",
                 "fetch.wait.max.ms": "100",
+                "enable.partition.eof": "true",  # a reader's position then passes over marks of transactions, too
             }
         )
 
@@ -181,6 +179,7 @@ class ConfluentReader:
 
     def __init__(self, consumer: Consumer, starts: Mapping[Partition, int]) -> None:
         self._consumer = consumer
+        self._starts = starts
         self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in starts.items()])
 
     def poll(self, timeout_s: float) -> list[Record]:
@@ -189,16 +188,21 @@ class ConfluentReader:
             return []
         # `consume` alone would wait for all of its number, or for all of the time
         messages = [first, *self._consumer.consume(_FETCHED_MAX, 0)]
-        return [_record(message) for message in messages if _usable(message)]
+        return [_record(message) for message in messages if message.error() is None or _usable(message)]
+
+    def position(self, partition: Partition) -> int:
+        # below 0 until something was given, be it only the end
+        return max(self._starts[partition], int(self._consumer.position([TopicPartition(*partition)])[0].offset))
 
     def close(self) -> None:
         self._consumer.close()
 
 
 def _usable(message: Message) -> bool:
+    """Tell that what came instead of a record is none; raise what reading cannot get over."""
     error = message.error()
-    if error is None:
-        return True
+    if error.code() == KafkaError._PARTITION_EOF:
+        return False
     if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         raise missing_topic(message.topic())
     if not error.retriable():
@@ -207,6 +211,7 @@ def _usable(message: Message) -> bool:
 
 
 def _record(message: Message) -> Record:
+    headers = message.headers()
     return Record(
         message.topic(),
         message.partition(),
@@ -214,5 +219,5 @@ def _record(message: Message) -> Record:
         message.timestamp()[1],
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),
+        tuple(headers) if headers else (),
     )

@@ -14,7 +14,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 from kafka.structs import OffsetAndMetadata
 
-from infra.kafka.settings import kafka_python
+from infra.kafka.dialects import kafka_python
 from infra.kafka.transport import Partition, Place, away, missing_topic, not_sent
 from state.config import Config
 from state.errors import HilcastError
@@ -167,6 +167,12 @@ class KafkaPythonReader:
         except KafkaError as error:
             raise HilcastError("kafka-read", f"cannot read: {error}") from error
         return [_record(message) for messages in batches.values() for message in messages]
+
+    def position(self, partition: Partition) -> int:
+        try:
+            return int(self._consumer.position(TopicPartition(*partition)) or 0)
+        except KafkaError as error:
+            raise HilcastError("kafka-read", f"cannot read: {error}") from error
 
     def close(self) -> None:
         self._consumer.close()

@@ -30,6 +30,12 @@ class Reader(Protocol):
         Guarantee: records of one partition come in order, none is left out but what Kafka itself has deleted.
         """
 
+    def position(self, partition: Partition) -> int:
+        """The offset before which everything that Kafka holds of a partition has been given.
+
+        It passes over offsets that hold no record, which the offsets of records do not tell of.
+        """
+
     def close(self) -> None: ...
 
 

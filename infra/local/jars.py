@@ -25,7 +25,7 @@ from xml.sax.saxutils import quoteattr
 from infra import versions
 from infra.local import java
 from infra.local.locks import alone_in
-from infra.local.progress import Progress
+from infra.local.progress_bar import Progress
 from infra.versions import JarSet
 from state.errors import HilcastError
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from infra.kafka import Name, Transport
-from producers.client.registering import Filter, Registering
-from producers.client.registrar import TIMEOUT_S, Receipt, Request
+from producers.client.inbox import TIMEOUT_S, Filter, Receipt, Registrant, Request
 from state.config import Config
 
 
-class Advertiser(Registering):
+class Advertiser(Registrant):
     """Advertises for one publisher, which is the `ce_source` of its events.
 
     with Advertiser(config, "exchange") as advertiser:
@@ -49,4 +48,4 @@ class Advertiser(Registering):
         value: dict[str, object] = {"publisher": self.publisher, "filter": filter}
         if ttl_ms is not None:
             value["ttl_ms"] = ttl_ms
-        return self._registrar.send(broker, type, id, value, version)
+        return self._inbox.send(broker, type, id, value, version)

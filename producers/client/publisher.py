@@ -10,7 +10,7 @@ import msgspec
 
 from infra.kafka import Name, Transport, open_transport
 from infra.kafka.transport import missing_topic
-from producers.client.mapping import Mapped, open_mapper
+from producers.client.mapping_option import Mapped, open_mapper
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Output

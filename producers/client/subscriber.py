@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Literal
 from infra.kafka import Name, Transport
 from infra.kafka.transport import Partition, Place, Reader
 from producers.client.delivery import Delivery, Memory, read_delivery, read_named
-from producers.client.mapping import Mapped, open_mapper
-from producers.client.registering import Filter, Registering
-from producers.client.registrar import TIMEOUT_S, Receipt, RefusedError, Request
-from producers.client.spans import Following
+from producers.client.inbox import TIMEOUT_S, Filter, Receipt, RefusedError, Registrant, Request
+from producers.client.mapping_option import Mapped, open_mapper
+from producers.client.membership import Following
 from state.config import Config
 from state.messages import Record
 
@@ -30,7 +29,7 @@ LOOK_S = 1.0
 """How often a delivery topic that does not exist yet is looked for."""
 
 
-class Subscriber(Registering):
+class Subscriber(Registrant):
     """One client: its subscriptions and its deliveries.
 
     Iterating waits for deliveries for ever, from `start` on: the beginning of what Kafka holds, its end, or what
@@ -181,7 +180,7 @@ class Subscriber(Registering):
             if sink not in self._topics:
                 self._topics.append(sink)
                 self._looked = float("-inf")
-        return self._registrar.send(broker, type, id, value, version)
+        return self._inbox.send(broker, type, id, value, version)
 
     def _mapper(self, mapping: Mapped) -> Mapper | None:
         if mapping not in self._mappers:

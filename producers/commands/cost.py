@@ -10,7 +10,7 @@ from infra.kafka import open_transport
 from infra.kafka.reading import newest
 from producers.cli import config_path
 from producers.commands.output import print_json, table
-from producers.verify.envelope import read_publication
+from producers.verify.independent_reader import read_publication
 from state.config import Config, load
 from state.cost import Cost, Sample, measured
 from state.cost import cost as cost_of
@@ -57,7 +57,7 @@ def sample_of(config: Config, type_name: str, count: int) -> tuple[list[bytes], 
         finally:
             transport.close()
     except HilcastError as error:
-        if error.code != "kafka-away":
+        if error.code not in ("kafka-away", "kafka-read"):
             raise
         return [], error.reason
     return values, "" if values else f"no publication of {type_name} is in Kafka"

@@ -17,15 +17,16 @@ from infra.kafka import Transport, open_transport
 from infra.kafka.reading import every, newest
 from producers.cli import config_path
 from producers.commands.output import Style, table
-from producers.verify.envelope import read_publication
+from producers.verify.independent_reader import read_publication
 from state.compiled_part import CompiledPart
 from state.config import Config, load
-from state.control.home import decode_fact
+from state.control.facts import decode_fact
 from state.errors import HilcastError
-from state.explain import NOT_REACHED, Event, Explanation, Hop, Registered, explained
+from state.explain import NOT_REACHED, Event, Explanation, Hop, Registered, Seen, explained
 from state.keys import Key
 from state.messages import Record
 from state.redis_index import RedisIndex, Version
+from state.reductions.reduction import Fate
 from state.space.decode import json_object
 
 JSON_ID = "(not published)"
@@ -159,7 +160,7 @@ class RedisLook:
         loaded = self._index.load([key])[0]
         return None if loaded is None else loaded[1]
 
-    def words(self, key: Key, neighbour: str, entries: Sequence[str]) -> list[str | None]:
+    def fates(self, key: Key, neighbour: str, entries: Sequence[str]) -> list[Fate | None]:
         if self.fault is None:
             try:
                 return self._index.forwarding(key, neighbour, entries)
@@ -178,7 +179,9 @@ def as_json(found: Explanation, fault: str | None) -> dict[str, object]:
     """Everything by name; what is not known is null."""
     predicates = [{**p._asdict(), "value": _plain(p.value)} for p in found.predicates]
     event = {**dataclasses.asdict(found.event), "attributes": _plain(found.event.attributes)}
-    return {**dataclasses.asdict(found), "event": event, "predicates": predicates, "redis": fault or "ok"}
+    stands = [{**vars(stand), "how": words(stand.how)} for stand in found.forwarding]
+    plain = {**dataclasses.asdict(found), "event": event, "predicates": predicates, "forwarding": stands}
+    return {**plain, "redis": fault or "ok"}
 
 
 def _plain(value: object) -> object:
@@ -188,6 +191,35 @@ def _plain(value: object) -> object:
     if isinstance(value, list):
         return [_plain(inner) for inner in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# ── words ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_SEEN = {
+    Seen.COVERED_BY_LARGER: "covered, by a larger entry there",
+    Seen.EQUAL_HELD: "forwarded, or an equal entry was",
+    Seen.NOT_HELD: "not forwarded: nothing that was asked for there holds it",
+    Seen.NEVER_CAME: "it did not come here",
+}
+
+
+def words(how: Fate | Seen | None) -> str | None:
+    """What became of an entry, in words.
+
+    >>> words(Fate("covered", ("b1/s7", "b2/s1"), 3)), words(Fate("forwarded"))
+    ('covered by b1/s7, b2/s1 and 3 more together', 'forwarded')
+    """
+    if how is None or isinstance(how, Seen):
+        return None if how is None else _SEEN[how]
+    if how.how == "held-back":
+        return "held back: no advertisement from there meets it"
+    listed = ", ".join(how.by) + (f" and {how.more} more" if how.more else "")
+    if how.how == "covered":
+        several = " together" if len(how.by) + how.more != 1 else ""
+        return f"covered by {listed or 'forwarded entries'}{several}"
+    if how.how == "merged":
+        return f"merged into {listed}"
+    return f"forwarded as {listed}" if listed else "forwarded"
 
 
 # ── for people ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,7 +245,9 @@ def for_people(found: Explanation, fault: str | None, style: Style) -> str:
         hops = [[f"{h.origin} -> {h.target}", _taken(h), h.part, h.entry, _asked(h), h.why] for h in found.hops]
         lines.append(table(["link", "event", "part", "entry", "that holds it", "why"], hops))
     if found.forwarding:
-        stands = [[f"{s.broker} -> {s.towards}", s.part, s.entry, s.how or "not known"] for s in found.forwarding]
+        stands = [
+            [f"{s.broker} -> {s.towards}", s.part, s.entry, words(s.how) or "not known"] for s in found.forwarding
+        ]
         lines += ["", table(["told", "part", "entry", "what became of it"], stands)]
     if fault is not None:
         lines += ["", style("33", fault)]

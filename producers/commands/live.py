@@ -14,7 +14,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from infra.kafka import Transport, open_transport
-from infra.kafka.settings import librdkafka
+from infra.kafka.dialects import librdkafka
+from infra.kafka.reading import between
 from infra.kafka.transport import away, missing_topic
 from producers.cli import config_path
 from producers.commands.output import print_json, table
@@ -93,18 +94,11 @@ def recent_batches(config: Config, transport: Transport) -> dict[tuple[str, str]
     topic = config.topics.progress
     low, end = transport.span(topic, 0)
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    if low == end:
-        return found
-    reader = transport.read({(topic, 0): max(low, end - RECENT)})
-    position, deadline = 0, time.monotonic() + _TIMEOUT_S
-    while position < end and time.monotonic() < deadline:
-        for record in reader.poll(0.5):
-            position = record.offset + 1
-            line = json.loads(record.value or b"{}")
-            if "query" in line:
-                by = found.setdefault((line["deployment"], line["query"]), [])
-                by.append({**line, "time_ms": record.timestamp_ms})
-    reader.close()
+    for record in between(transport, {(topic, 0): (max(low, end - RECENT), end)}, sample=True):
+        line = json.loads(record.value or b"{}")
+        if "query" in line:
+            by = found.setdefault((line["deployment"], line["query"]), [])
+            by.append({**line, "time_ms": record.timestamp_ms})
     return found
 
 

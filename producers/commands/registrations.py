@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from producers.cli import complain, config_path
 from producers.client.advertiser import Advertiser
-from producers.client.registrar import Receipt, RefusedError
+from producers.client.inbox import Receipt, RefusedError
 from producers.client.subscriber import Subscriber
 from producers.client.waiting import BehindError
 from producers.client.waiting import wait as wait_in_force

@@ -14,12 +14,11 @@ import redis
 
 from infra.kafka import open_transport
 from infra.kafka.reading import every
-from producers.client.spans import read_spans
 from producers.commands.output import table
 from state.config import Config
 from state.distribution.assignment import BROADCAST, Assignment
 from state.errors import HilcastError
-from state.messages import Record, Span
+from state.messages import Record, Span, read_spans
 from state.redis_index import RedisIndex, away
 
 METHODS = ("unicast", "group", "broadcast")
@@ -29,7 +28,7 @@ of unicast also those that they were spared, because too few of a group were int
 
 
 def describe_sharing(config: Config, brokers: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """By broker with groups, among these: its shared topics with members and open spans, and its figures."""
+    """By broker with groups, among these: its shared topics with members and open spans, t in force, its figures."""
     chosen = [broker for broker in brokers if broker in config.distribution]
     if not chosen:
         return {}
@@ -49,6 +48,7 @@ def describe_sharing(config: Config, brokers: Iterable[str]) -> dict[str, dict[s
         spans = None if open_spans is None else open_spans.get(broker, Counter())
         found[broker] = {
             "topics": shared_topics(config, broker, assignment, spans),
+            "threshold": None if assignment is None else assignment.threshold,
             "methods": methods(figures, broker),
             **({} if unknown is None else {"spans_unknown": unknown}),
         }
@@ -121,9 +121,21 @@ def sharing_for_people(found: Mapping[str, Mapping[str, Any]], type_name: str | 
         if type_name is None or topic["type"] in (type_name, None)
     ]
     text = ["", table(["broker", "shared topic", "type", "members", "spans open"], topics)] if topics else []
+    text += ["", *(_threshold_for_people(broker, sharing["threshold"]) for broker, sharing in found.items())]
     text += ["", methods_for_people({broker: sharing["methods"] for broker, sharing in found.items()})]
     reasons = {sharing["spans_unknown"] for sharing in found.values() if "spans_unknown" in sharing}
     return [*text, *(f"open spans are not known: {reason}" for reason in sorted(reasons))]
+
+
+def _threshold_for_people(broker: str, threshold: float | None) -> str:
+    """
+    >>> _threshold_for_people("b1", 0.15)
+    'b1: a group is used if 15 % of its members are interested'
+    """
+    if threshold is None:
+        return f"{broker}: no groups yet"
+    share = "never used" if threshold > 1 else f"used if {100 * threshold:.3g} % of its members are interested"
+    return f"{broker}: a group is {share}"
 
 
 def methods_for_people(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> str:

@@ -6,14 +6,13 @@ told their neighbours stands beside it on the same topic.
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
-import msgspec
-
 from infra.kafka import Transport
+from infra.kafka.reading import every
 from state.config import Config
 from state.control.protocol import Change, decode
+from state.errors import HilcastError
 from state.keys import Key
 
 
@@ -27,28 +26,21 @@ class ControlCount(NamedTuple):
 
 def count_control(config: Config, transport: Transport) -> ControlCount:
     """Count what is on the control topic; the snapshots with which a generation opens are left out."""
-    topic = config.topics.control
-    low, end = transport.span(topic, 0)
-    reader = transport.read({(topic, 0): low})
     sent = entered = 0
-    position, deadline = low, time.monotonic() + 30.0
-    while position < end and time.monotonic() < deadline:
-        for record in reader.poll(0.5):
-            position = record.offset + 1
-            change = _change(record.value)
-            if change is None or change.snapshot:
-                continue
-            if Key.parse(change.source).is_home:
-                entered += len(change.local) + len(change.removed)
-            else:
-                sent += len(change.entries) + len(change.removed)
-    reader.close()
+    for record in every(transport, config.topics.control):
+        change = _change(record.value)
+        if change is None or change.snapshot:
+            continue
+        if Key.parse(change.source).is_home:
+            entered += len(change.local) + len(change.removed)
+        else:
+            sent += len(change.entries) + len(change.removed)
     return ControlCount(sent, entered * len(config.overlay.links))
 
 
 def _change(value: bytes | None) -> Change | None:
     try:
         message = decode(value or b"")
-    except msgspec.DecodeError:
+    except HilcastError:
         return None
     return message if isinstance(message, Change) else None

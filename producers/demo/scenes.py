@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from infra.kafka import open_transport
 from producers.client.delivery import Delivery
+from producers.client.inbox import RefusedError
 from producers.client.publisher import Publisher
-from producers.client.registrar import RefusedError
 from producers.client.subscriber import Subscriber
 from producers.client.waiting import wait
 from producers.commands.live import figures, lags

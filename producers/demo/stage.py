@@ -17,8 +17,9 @@ from typing import TypeVar
 
 from infra.local.process import born
 from infra.local.services import LocalServices
+from infra.logs import message_of
 from producers.commands.output import Style
-from producers.commands.services import job_command
+from producers.commands.running import job_command
 from producers.demo.cast import CONFIG
 from state.config import Config, load
 from state.errors import HilcastError
@@ -126,7 +127,8 @@ class Stage:
 
     def _last_words(self) -> str:
         """The last line that the job itself has said; Java's libraries talk a lot."""
-        own = [line for line in self._tail(200).splitlines() if line[:1].islower()] if self.log.exists() else []
+        lines = self._tail(200).splitlines() if self.log.exists() else []
+        own = [said for line in lines if (said := message_of(line)) is not None]
         return own[-1] if own else ""
 
     def _tail(self, lines: int = 12) -> str:

@@ -15,23 +15,23 @@ or of the overlay judge what was published `since` then.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from infra.kafka import Transport, open_transport
+from infra.kafka.reading import every
 from infra.kafka.transport import Partition
-from producers.verify.envelope import identity, read_delivered, read_publication
 from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
+from producers.verify.independent_reader import identity, read_delivered, read_publication
 from producers.verify.route_log import RouteLog, control_progress
 from producers.verify.shared_deliveries import cut_for_members, opted, read_memberships, served, shared_topics
 from state.config import Config
-from state.flooding import NEVER, Claim, ControlHistory, Delivered, Judgement, Publication, judge, rounds
+from state.flooding import NEVER, Claim, ControlHistory, Delivered, Judgement, Publication, judge
 from state.messages import Record
+from state.topics import published
 
 __all__ = ["Verification", "verify"]
 
-PATIENCE_S = 10.0
 SOURCE_MARGIN_MS = 10_000.0
 """Topics of existing producers may carry the producers' own clocks: so far they may be off."""
 
@@ -94,7 +94,7 @@ class Verification:
             self.config.overlay.brokers,
             {name: self._times(name) for name in (topics.subscriptions, topics.advertisements, topics.control)},
             control_progress(progress),
-            rounds(self.config),
+            self.config.fence_rounds(),
         )
         receipts, facts = read_receipts(self._read(topics.receipts)), read_facts(self._read(topics.registry))
         inboxes = {inbox: list(self._read(inbox)) for inbox in (topics.subscriptions, topics.advertisements)}
@@ -125,7 +125,7 @@ class Verification:
     # ── publications ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _inputs(self) -> list[str]:
-        return [self._topics.publications, *(source.topic for source in self.config.sources)]
+        return published(self.config)
 
     def _publications(self, log: RouteLog) -> list[Publication]:
         """Every publication, with when it was routed on each of its passes and whether all of them are done."""
@@ -222,28 +222,7 @@ class Verification:
 
     def _read(self, *topics: str) -> Iterator[Record]:
         """Every record of these topics up to their ends now, of each partition in order."""
-        spans: dict[Partition, tuple[int, int]] = {
-            (topic, p): self._transport.span(topic, p) for topic in topics for p in self._transport.partitions(topic)
-        }
-        left = {partition: end for partition, (low, end) in spans.items() if low < end}
-        if not left:
-            return
-        reader = self._transport.read({partition: spans[partition][0] for partition in left})
-        heard = time.monotonic()
-        try:
-            # a mark of a transaction at the very end is never given: the patience is for that
-            while left and time.monotonic() - heard < PATIENCE_S:
-                for record in reader.poll(0.5):
-                    heard = time.monotonic()
-                    end = left.get((record.topic, record.partition))
-                    if end is None:
-                        continue
-                    if record.offset < end:
-                        yield record
-                    if record.offset + 1 >= end:
-                        del left[record.topic, record.partition]
-        finally:
-            reader.close()
+        return every(self._transport, *topics)
 
 
 def _ends(records: Iterable[Record]) -> dict[Partition, int]:

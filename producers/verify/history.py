@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 
 from infra.kafka.transport import Place
-from producers.client.registrar import Receipt
+from producers.client.inbox import Receipt
 from state.config import Config
-from state.control.home import Fact, decode_fact
+from state.control.facts import Fact, decode_fact
 from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.tree import Filter

@@ -14,12 +14,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from producers.client.spans import Spans, read_spans
-from state.config import NAME, Config
-from state.control.home import Fact
+from producers.client.membership import Spans
+from state.config import Config
+from state.control.facts import Fact
 from state.errors import HilcastError
 from state.flooding import NEVER, Delivered
-from state.messages import Record, read_registration
+from state.messages import Record, read_reader, read_registration, read_spans
+from state.names import NAME
 
 
 def shared_topics(config: Config, existing: Iterable[str]) -> list[str]:
@@ -33,7 +34,7 @@ def read_memberships(records: Iterable[Record]) -> dict[str, Spans]:
     """By client its spans, from the records of the topic `groups`."""
     found: dict[str, Spans] = defaultdict(Spans)
     for record in records:
-        broker, _, client = (record.key or b"").decode("utf-8", "replace").partition("/")
+        broker, client = read_reader(record)
         found[client].replace(broker, read_spans(record))
     return dict(found)
 

@@ -30,9 +30,8 @@ from typing import Any
 from state.filters.geometry import intervals
 from state.filters.like import Like, Part
 from state.filters.tree import Operator, Predicate
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN
 from state.space.event_type import Attribute
-from state.space.ranks import float_rank, present_span, timestamp_micros
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN, float_rank, present_span, timestamp_micros
 
 
 class _End:

@@ -17,9 +17,8 @@ from state.advertisements.extents import Extent, holds
 from state.advertisements.normal import Leaf
 from state.filters.evaluate import Event, reader
 from state.filters.tree import And, Filter, Predicate
-from state.space.boxes import ABSENT
 from state.space.event_type import EventType
-from state.space.ranks import rank
+from state.space.ranks import ABSENT, rank
 
 WINDOW = 1024
 

@@ -25,8 +25,8 @@ from state.advertisements.extents import END, Extent, disjoint, is_points
 from state.advertisements.normal import Leaf
 from state.advertisements.rows import Pool, grown
 from state.arrays import Ints
-from state.space.boxes import ABSENT
 from state.space.event_type import EventType
+from state.space.ranks import ABSENT
 
 _EDGE = 1 << 61
 _STEP = 1 << 40

@@ -11,7 +11,8 @@ from state.advertisements.observations import Observations
 from state.config import Config, Topics
 from state.control.samples import Sample, observed
 from state.messages import Output
-from state.reductions import forwards_ranges
+from state.reductions.parameters import forwards_ranges
+from state.reductions.reduction import Fate
 from state.space.grid import Grid
 
 
@@ -86,7 +87,7 @@ class Result:
     """Delivery topics that must exist before the outputs are written."""
     figures: dict[str, int] = field(default_factory=dict)
     """What people want to count: control messages sent, saved, refused ..."""
-    forwarding: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By neighbour towards which something changed: what became of each entry, in words (`forwarding.py`)."""
+    forwarding: dict[str, dict[str, Fate]] = field(default_factory=dict)
+    """By neighbour towards which something changed: what became of each entry (`fates.py`)."""
     reduced: dict[str, dict[str, int]] = field(default_factory=dict)
     """By the same neighbours: the same in numbers."""

@@ -1,9 +1,15 @@
-"""Part and wide keys: the geometry of one part of a type at one broker.
+"""Cube and wide keys: the geometry of one part of a type at one broker.
 
     homes ─────────┐                                      ┌──> index of this part (Redis)
                    ├─> interfaces: what each asked for ───┤
     neighbour n ───┘                                      └──> for each neighbour m: reduction over everything that
                                                                the other interfaces asked for ──Delta──> m
+
+    apply     take a message of a stream (`streams.py`); once a step is whole, do what it says to the interface it came
+              from, and note what changed
+    advance   for each neighbour: what changed at all other interfaces ──> what advertisements let through ──> reduction
+              ──> one message, if it must hold anything else than before
+    finish    advance, pack the state, compile the index
 
 All messages of a batch are folded into one net change per interface, and the change is applied as one step: what a
 reduction promotes is added in the same message that removes what it had been covering.
@@ -14,28 +20,34 @@ m. Overlap is decided on boxes (or ranges): exact where the geometry is, and nev
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain, islice
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
+from state import formats
 from state.compiled_part import CompiledPart, LocalEntry, compile_part
 from state.control.context import Context, Result
-from state.control.fates import READABLE_MAX, READABLE_RANGED_MAX, count, describe
+from state.control.fates import READABLE_MAX, READABLE_RANGED_MAX, count, fates
 from state.control.overlap import meeting
-from state.control.protocol import Advertised, Change, Entry, Outbox, Resync, encode
+from state.control.protocol import Advertised, Change, Entry, Resync, encode
+from state.control.streams import Incoming, Outbox, Position
 from state.keys import Key, shard
 from state.messages import Output
-from state.reductions import create, forwards_ranges, range_cap, restore
-from state.reductions.reduction import Reduction
+from state.reductions.catalogue import create, restore
+from state.reductions.parameters import forwards_ranges, range_cap
+from state.reductions.reduction import Delta, Fate, Reduction
 from state.space.boxes import Boxes
 from state.space.packing import Geometry, Packed, pack, unpack
 from state.space.ranges import Ranges
 
 FORMAT = 1
+"""Of the state; to be counted up as well when a reduction packs its own state in another way."""
 LOCAL = ""
 """The interface of this broker's own clients and publishers."""
+T = TypeVar("T")
 
 
 class PartState(msgspec.Struct):
@@ -46,12 +58,14 @@ class PartState(msgspec.Struct):
     """What each neighbour asked for."""
     advertised: dict[str, dict[str, Advertised]] = {}
     """Advertisements by the interface they came from."""
-    incoming: dict[str, tuple[int, int]] = {}
-    """Generation and sequence last applied, by source key."""
+    incoming: dict[str, Position] = {}
+    """How far the streams to here have come, by source key."""
     pending: dict[str, list[Change]] = {}
-    """Parts of a snapshot that is not complete yet."""
+    """By source key: the pieces of a step that is not whole yet."""
     sequences: dict[str, int] = {}
+    """Of the outgoing streams, by receiving key."""
     reductions: dict[str, bytes] = {}
+    """By neighbour, packed."""
     selected: dict[str, list[str]] = {}
     """Ids that an advertisement of that neighbour lets through; only for types with advertisements."""
 
@@ -68,12 +82,16 @@ class Part:
         self.state = PartState() if blob is None else decode_state(blob)
         self.neighbours = context.config.overlay.neighbours(key.broker)
         self.ranges = forwards_ranges(self.type)
+        self.incoming = Incoming(
+            self.state.incoming, self.state.pending, self.dialect, context.generation, context.hosts
+        )
         self.outputs: list[Output] = []
         self.changed: dict[str, dict[str, Geometry | None]] = {}
         """By interface: ids in the namespace of the reductions, with their new geometry or None."""
         self.ads_changed: dict[str, dict[str, Advertised | None]] = {}
-        self.resyncs: set[str] = set()
+        """By interface: ids of advertisements, with what they are now or None."""
         self.snapshots: set[str] = set()
+        """Neighbours that want everything."""
         self.dirty = blob is None
         self._reductions: dict[str, Reduction] = {}
         """Those that were unpacked in this batch."""
@@ -81,72 +99,38 @@ class Part:
         """Neighbours whose reduction is ahead of its packed form."""
         self.figures: dict[str, int] = {}
 
-    # ── incoming streams ────────────────────────────────────────────────────────────────────────────────────────
+    # ── what the interfaces ask for ─────────────────────────────────────────────────────────────────────────────
 
     def apply(self, message: Change) -> None:
-        """Apply one message of a stream if it is the next one; ask for a snapshot at a gap.
+        """Apply the step that this message makes whole, if it does."""
+        pieces = self.incoming.take(message)
+        for piece in pieces:
+            self._change(piece)
+        if pieces and message.snapshot:
+            self._keep_only(pieces)
 
-        A change that was cut into parts waits until it is whole: an entry that an early part replaces may have been
-        covering one that a later part brings.
-        """
-        if message.grid != self.dialect:
-            return  # of another configuration; its sender will open a new generation when it restarts
-        source = message.source
-        generation, sequence = self._position(source)
-        here = (message.generation, message.sequence)
-        if here <= (generation, sequence):
-            return
-        opens = message.snapshot and message.part == 0
-        parts = [] if message.part == 0 else self.state.pending.get(source, [])
-        if (not opens and here != (generation, sequence + 1)) or len(parts) != message.part:
-            self.resyncs.add(source)
-            return
-        self.state.incoming[source] = here
-        self.state.pending.pop(source, None)
-        parts.append(message)
-        if len(parts) < message.parts:
-            self.state.pending[source] = parts
-        elif message.snapshot:
-            self.resyncs.discard(source)
-            self._replace(source, parts)
-        else:
-            for part in parts:
-                self._change(part)
-
-    def _position(self, source: str) -> tuple[int, int]:
-        known = self.state.incoming.get(source)
-        if known is not None:
-            return known
-        # a key of this deployment begins its streams with the generation; another one's begins with a snapshot
-        hosted = Key.parse(source).broker in self.context.hosts
-        return (self.context.generation if hosted else 0, 0)
-
-    def _replace(self, source: str, parts: list[Change]) -> None:
-        """Let a snapshot replace everything this stream said before, as one step."""
-        origin = Key.parse(source)
+    def _keep_only(self, snapshot: list[Change]) -> None:
+        """Forget what the stream said before its snapshot and the snapshot does not say again."""
+        origin = Key.parse(snapshot[0].source)
+        ids = {x.id for piece in snapshot for x in piece.local} | {x.id for piece in snapshot for x in piece.entries}
+        ad_ids = {x.id for piece in snapshot for x in piece.advertised}
+        ads = self.state.advertised.get(self._interface(origin), {})
         if origin.is_home:
             shards = self.context.config.settings.home_shards
-            held = [id for id in self.state.local if shard(id, shards) == origin.number]
-            held_ads = [
-                id for id in self.state.advertised.get(LOCAL, {}) if shard(id.split("/")[1], shards) == origin.number
-            ]
+            said = [id for id in self.state.local if shard(id, shards) == origin.number]
+            said_ads = [id for id in ads if shard(id.split("/")[1], shards) == origin.number]
         else:
-            held = list(self.state.received.get(origin.broker, {}))
-            held_ads = list(self.state.advertised.get(origin.broker, {}))
-        kept = {x.id for part in parts for x in part.local} | {x.id for part in parts for x in part.entries}
-        kept_ads = {x.id for part in parts for x in part.advertised}
-        for part in parts:
-            self._change(part)
-        self._remove(origin, [id for id in held if id not in kept])
-        self._unadvertise(origin, [id for id in held_ads if id not in kept_ads])
+            said, said_ads = list(self.state.received.get(origin.broker, {})), list(ads)
+        self._remove(origin, [id for id in said if id not in ids])
+        self._unadvertise(origin, [id for id in said_ads if id not in ad_ids])
 
     def _change(self, message: Change) -> None:
         origin = Key.parse(message.source)
-        interface = LOCAL if origin.is_home else origin.broker
+        interface = self._interface(origin)
         self.dirty = True
         for local in message.local:
             self.state.local[local.id] = local
-            self._note(LOCAL, local.id, self._geometry(local.told))
+            self._note(LOCAL, local.id, self._geometry(local.travelling))
         for entry in message.entries:
             self.state.received.setdefault(interface, {})[entry.id] = entry
             self._note(interface, entry.id, unpack(entry.geometry))
@@ -157,18 +141,21 @@ class Part:
         self._unadvertise(origin, message.unadvertised)
 
     def _remove(self, origin: Key, ids: Iterable[str]) -> None:
-        interface = LOCAL if origin.is_home else origin.broker
+        interface = self._interface(origin)
         held = self.state.local if origin.is_home else self.state.received.get(interface, {})
         for id in ids:
             if held.pop(id, None) is not None:
                 self._note(interface, id, None)
 
     def _unadvertise(self, origin: Key, ids: Iterable[str]) -> None:
-        interface = LOCAL if origin.is_home else origin.broker
+        interface = self._interface(origin)
         held = self.state.advertised.get(interface, {})
         for id in ids:
             if held.pop(id, None) is not None:
                 self.ads_changed.setdefault(interface, {})[id] = None
+
+    def _interface(self, origin: Key) -> str:
+        return LOCAL if origin.is_home else origin.broker
 
     def _note(self, interface: str, id: str, geometry: Geometry | None) -> None:
         self.changed.setdefault(interface, {})[self._name(interface, id)] = geometry
@@ -184,27 +171,8 @@ class Part:
         if not self.ranges:
             return boxes
         assert isinstance(boxes, Boxes)
-        ranges = self.grid.ranges(boxes, range_cap(self.type))
         # where an attribute has fewer values than cells, a value's empty cells may lie beyond the cube's border
-        first, last = self._interval()
-        starts, ends = np.maximum(ranges.starts, first), np.minimum(ranges.ends, last)
-        return Ranges(starts[starts <= ends], ends[starts <= ends])
-
-    # ── the other side of a stream ──────────────────────────────────────────────────────────────────────────────
-
-    def resync(self, message: Resync) -> None:
-        """Send a neighbour everything it should hold from here."""
-        broker = Key.parse(message.source).broker
-        if message.grid == self.dialect and broker in self.neighbours:
-            self.snapshots.add(broker)
-
-    def reduction(self, neighbour: str) -> Reduction:
-        """The reduction towards one neighbour, unpacked."""
-        if neighbour not in self._reductions:
-            blob, domain = self.state.reductions.get(neighbour), self._domain()
-            made = create(self.type, domain) if blob is None else restore(self.type, domain, blob)
-            self._reductions[neighbour] = made
-        return self._reductions[neighbour]
+        return self.grid.ranges(boxes, range_cap(self.type)).clipped(*self._interval())
 
     def _interval(self) -> tuple[int, int]:
         """The Hilbert indices of this part: of its cube, or all of them."""
@@ -220,6 +188,22 @@ class Part:
         low, high = self.grid.cube_box(self.key.number)
         return Boxes(low.reshape(1, -1), high.reshape(1, -1))
 
+    # ── what each neighbour must hold ───────────────────────────────────────────────────────────────────────────
+
+    def resync(self, message: Resync) -> None:
+        """Send a neighbour everything it should hold from here."""
+        broker = Key.parse(message.source).broker
+        if message.grid == self.dialect and broker in self.neighbours:
+            self.snapshots.add(broker)
+
+    def reduction(self, neighbour: str) -> Reduction:
+        """The reduction towards one neighbour, unpacked."""
+        if neighbour not in self._reductions:
+            blob, domain = self.state.reductions.get(neighbour), self._domain()
+            made = create(self.type, domain) if blob is None else restore(self.type, domain, blob)
+            self._reductions[neighbour] = made
+        return self._reductions[neighbour]
+
     def finish(self) -> Result:
         """Decide what each neighbour must now hold, compile the index, pack the state."""
         concerned = [n for n in self.neighbours if self._concerns(n)]
@@ -231,15 +215,15 @@ class Part:
 
     def advance(self) -> list[Output]:
         """Decide what each neighbour must now hold, and what to tell it; then there is nothing left to say."""
-        for source in sorted(self.resyncs):
+        for source in sorted(self.incoming.gaps):
             request = Resync(str(self.key), self.dialect)
             self.outputs.append(Output(self.context.topics.control, source.encode(), encode(request)))
-        outbox = Outbox(str(self.key), self.context.generation, self.dialect, self.state.sequences)
+        outbox = Outbox(self.key, self.context.generation, self.dialect, self.state.sequences)
         for neighbour in self.neighbours:
             self._forward(neighbour, outbox)
         outputs, self.outputs = self.outputs, []
         self.changed, self.ads_changed = {}, {}
-        self.resyncs, self.snapshots = set(), set()
+        self.incoming.gaps, self.snapshots = set(), set()
         return outputs
 
     def encoded(self) -> bytes:
@@ -247,18 +231,18 @@ class Part:
         for neighbour in sorted(self._moved):
             self.state.reductions[neighbour] = self.reduction(neighbour).encode()
         self._moved = set()
-        return encode_state(self.state)
+        return formats.write(FORMAT, self.state)
 
     def _concerns(self, neighbour: str) -> bool:
         """Whether this batch can have changed what is forwarded to a neighbour."""
         return any(interface != neighbour for interface in self.changed) or neighbour in self.ads_changed
 
-    def forwarding(self, neighbours: Iterable[str]) -> dict[str, dict[str, str]]:
-        """What became of the entries offered to these neighbours, in words; of many, the oldest are shown."""
+    def forwarding(self, neighbours: Iterable[str]) -> dict[str, dict[str, Fate]]:
+        """What became of the entries offered to these neighbours; of many, the oldest are shown."""
         shown = (READABLE_RANGED_MAX if self.ranges else READABLE_MAX) // max(1, len(self.neighbours))
         told = {}
         for neighbour in neighbours:
-            local = ((LOCAL, id, e.told) for id, e in self.state.local.items())
+            local = ((LOCAL, id, e.travelling) for id, e in self.state.local.items())
             received = (
                 (interface, id, e.geometry)
                 for interface, entries in self.state.received.items()
@@ -267,11 +251,11 @@ class Part:
             )
             entries = {self._name(i, id): packed for i, id, packed in islice(chain(local, received), shown)}
             selected = set(self.state.selected.get(neighbour, ())) if self.type.advertisements else None
-            told[neighbour] = describe(self.reduction(neighbour), entries, selected)
+            told[neighbour] = fates(self.reduction(neighbour), entries, selected)
         return told
 
     def reduced(self, neighbours: Iterable[str]) -> dict[str, dict[str, int]]:
-        """What the reductions towards these neighbours hold, in numbers (`forwarding.py`)."""
+        """What the reductions towards these neighbours hold, in numbers (`fates.py`)."""
         return {
             n: count(self.reduction(n), self._held_back(n), len(self.state.reductions.get(n, b""))) for n in neighbours
         }
@@ -280,7 +264,7 @@ class Part:
         """How many entries meet no advertisement of a neighbour; None where that is not asked."""
         if not self.type.advertisements:
             return None
-        asked = sum(e.told.size > 0 for e in self.state.local.values())
+        asked = sum(e.travelling.size > 0 for e in self.state.local.values())
         for interface, entries in self.state.received.items():
             asked += sum(e.geometry.size > 0 for e in entries.values()) if interface != neighbour else 0
         return asked - len(self.state.selected.get(neighbour, ()))
@@ -295,16 +279,32 @@ class Part:
         )
 
     def _forward(self, neighbour: str, outbox: Outbox) -> None:
+        """Tell a neighbour what it must hold from now on, if that is not what it holds."""
         added, removed = self._inputs(neighbour)
         snapshot = neighbour in self.snapshots
-        ads = {
-            id: ad
-            for interface, changes in self.ads_changed.items()
-            if interface != neighbour
-            for id, ad in changes.items()
-        }
+        ads = _from_others(self.ads_changed, neighbour)
         if not (added or removed or ads or snapshot):
             return
+        delta = self._reduce(neighbour, added, removed)
+        entries, gone = delta.added, list(delta.removed)
+        if snapshot:
+            entries, gone = self.reduction(neighbour).forwarded(), []
+            ads = {**_from_others(self.state.advertised, neighbour)}
+        elif not (delta or ads):
+            return
+        messages = outbox.change(
+            str(self.key.at(neighbour)),
+            snapshot=snapshot,
+            entries=[Entry(id, pack(geometry)) for id, geometry in entries.items()],
+            removed=gone,
+            advertised=[ad.travelling for ad in ads.values() if ad is not None],
+            unadvertised=[id for id, ad in ads.items() if ad is None],
+        )
+        for target, message in messages:
+            self.outputs.append(Output(self.context.topics.control, target.encode(), encode(message)))
+
+    def _reduce(self, neighbour: str, added: dict[str, Geometry], removed: list[str]) -> Delta:
+        """Let the reduction towards a neighbour decide, and count what it was offered and what it sends."""
         reduction = self.reduction(neighbour)
         before = self._ranges_of(reduction)
         delta = reduction.update(added, removed)
@@ -315,26 +315,7 @@ class Part:
             came = sum(len(ranges) for ranges in added.values())
             offered = came + (before + came - self._ranges_of(reduction))
         self._count(offered, len(delta.added) + len(delta.removed))
-        entries = reduction.forwarded() if snapshot else delta.added
-        if snapshot:
-            ads = {
-                id: ad
-                for interface, held in self.state.advertised.items()
-                if interface != neighbour
-                for id, ad in held.items()
-            }
-        elif not (delta or ads):
-            return
-        messages = outbox.change(
-            str(self.key.at(neighbour)),
-            snapshot=snapshot,
-            entries=[Entry(id, pack(geometry)) for id, geometry in entries.items()],
-            removed=[] if snapshot else list(delta.removed),
-            advertised=[ad.abroad for ad in ads.values() if ad is not None],
-            unadvertised=[id for id, ad in ads.items() if ad is None],
-        )
-        for target, message in messages:
-            self.outputs.append(Output(self.context.topics.control, target.encode(), encode(message)))
+        return delta
 
     def _ranges_of(self, reduction: Reduction) -> int:
         return int(reduction.stats()["ranges"]) if self.ranges else 0
@@ -347,22 +328,23 @@ class Part:
 
     def _inputs(self, neighbour: str) -> tuple[dict[str, Geometry], list[str]]:
         """What changes in the reduction towards `neighbour`: entries of every other interface."""
-        changes = {
-            id: geometry
-            for interface, ids in self.changed.items()
-            if interface != neighbour
-            for id, geometry in ids.items()
-        }
+        changes = _from_others(self.changed, neighbour)
         if not self.type.advertisements:
-            there = {id: g for id, g in changes.items() if g is not None and len(g)}
+            there = _that_are(changes)
             return there, [id for id in changes if id not in there]
+        return self._let_through(neighbour, changes)
+
+    def _let_through(
+        self, neighbour: str, changes: dict[str, Geometry | None]
+    ) -> tuple[dict[str, Geometry], list[str]]:
+        """What of these changes, and of all else if its advertisements changed, meets what a neighbour advertised."""
         selected = dict.fromkeys(self.state.selected.get(neighbour, []))
         fresh = set(changes)
         if neighbour in self.ads_changed:
             changes = {**dict.fromkeys(selected), **self._offered(neighbour)} | {
                 id: None for id, g in changes.items() if g is None
             }
-        there = {id: g for id, g in changes.items() if g is not None and len(g)}
+        there = _that_are(changes)
         meets = meeting(list(there.values()), self._advertised_space(neighbour) if there else [])
         through = {id for id, met in zip(there, meets.tolist(), strict=True) if met}
         added: dict[str, Geometry] = {}
@@ -380,7 +362,7 @@ class Part:
 
     def _offered(self, neighbour: str) -> dict[str, Geometry]:
         """Everything that the interfaces other than `neighbour` ask for."""
-        offered = {self._name(LOCAL, id): self._geometry(e.told) for id, e in self.state.local.items()}
+        offered = {self._name(LOCAL, id): self._geometry(e.travelling) for id, e in self.state.local.items()}
         for interface, entries in self.state.received.items():
             if interface != neighbour:
                 offered |= {self._name(interface, id): unpack(e.geometry) for id, e in entries.items()}
@@ -390,10 +372,15 @@ class Part:
         return [self._geometry(a.geometry) for a in self.state.advertised.get(neighbour, {}).values()]
 
 
-def encode_state(state: PartState) -> bytes:
-    return bytes([FORMAT]) + msgspec.msgpack.encode(state)
-
-
 def decode_state(blob: bytes) -> PartState:
-    assert blob[0] == FORMAT, f"cube state of format {blob[0]}, this is {FORMAT}"
-    return msgspec.msgpack.decode(blob[1:], type=PartState)
+    return formats.read("the state of a part", FORMAT, blob, PartState)
+
+
+def _from_others(by_interface: Mapping[str, Mapping[str, T]], neighbour: str) -> dict[str, T]:
+    """What comes from every interface but a neighbour's own."""
+    return {id: x for interface, some in by_interface.items() if interface != neighbour for id, x in some.items()}
+
+
+def _that_are(changes: Mapping[str, Geometry | None]) -> dict[str, Geometry]:
+    """Those that leave something there."""
+    return {id: geometry for id, geometry in changes.items() if geometry is not None and len(geometry)}

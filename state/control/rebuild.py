@@ -17,14 +17,25 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from state.compiled_part import FORMAT as INDEX_FORMAT
 from state.compiled_part import compile_part
 from state.control.context import Context
-from state.control.home import Fact, Home
+from state.control.facts import Fact, Kind, Name
+from state.control.home import FORMAT as HOME_FORMAT
+from state.control.home import Home
+from state.control.part import FORMAT as PART_FORMAT
 from state.control.part import Part
+from state.control.protocol import FORMAT as MESSAGE_FORMAT
 from state.control.protocol import Change, Resync, decode, encode
 from state.errors import HilcastError
 from state.keys import Key, home_key, index_keys
 from state.messages import Output, receipt
+from state.reductions.reduction import Fate
+
+FORMATS = f"{HOME_FORMAT}.{PART_FORMAT}.{MESSAGE_FORMAT}.{INDEX_FORMAT}"
+"""Of all that a generation leaves behind: states of home keys and parts, messages, index. A version that reads others
+begins a generation of its own.
+"""
 
 
 @dataclass
@@ -33,8 +44,8 @@ class Rebuilt:
 
     states: dict[str, bytes] = field(default_factory=dict)
     indexes: dict[str, bytes] = field(default_factory=dict)
-    forwarding: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
-    """By key and neighbour: what became of each entry, in words."""
+    forwarding: dict[str, dict[str, dict[str, Fate]]] = field(default_factory=dict)
+    """By key and neighbour: what became of each entry."""
     reduced: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """The same in numbers."""
     outputs: list[Output] = field(default_factory=list)
@@ -87,22 +98,21 @@ def _restore_homes(
     progress: Callable[[str, int, int], None],
 ) -> dict[tuple[str, str], dict[Key, list[Change]]]:
     """Put the facts into homes; return what these tell cubes, by type and part."""
-    by_home: dict[Key, list[tuple[str, Fact]]] = defaultdict(list)
+    by_home: dict[Key, list[tuple[Name, Fact]]] = defaultdict(list)
     for kind, broker, type_name, id, fact in facts:
         if broker in everyone.config.overlay.brokers and type_name in everyone.config.types:
-            home = home_key(broker, type_name, id, everyone.config)
-            by_home[home].append((f"{'a' if kind == 'advertisement' else 's'}/{id}", fact))
+            by_home[home_key(broker, type_name, id, everyone.config)].append((Name(Kind(kind), id), fact))
         elif fact.live and (broker in ours or everyone.config.overlay.brokers[0] in ours):
             rebuilt.outputs.append(_displaced(kind, broker, type_name, id, fact, everyone))
     by_part: dict[tuple[str, str], dict[Key, list[Change]]] = defaultdict(dict)
     done, total = 0, sum(map(len, by_home.values()))
     for key in sorted(by_home):
-        home_state = Home(key, None, everyone)
-        for slot, fact in sorted(by_home[key], key=lambda item: (item[1].offset, item[0])):
-            home_state.restore(slot, fact)
+        home = Home(key, None, everyone)
+        for name, fact in sorted(by_home[key], key=lambda item: (item[1].offset, item[0])):
+            home.restore(name, fact)
             done += 1
             progress("registrations", done, total)
-        result = home_state.finish()
+        result = home.finish()
         for output in result.outputs:
             if output.topic == everyone.topics.control:
                 target, change = _addressed(output)
@@ -135,7 +145,7 @@ def _displaced(kind: str, broker: str, type_name: str, id: str, fact: Fact, cont
         version=fact.version,
         broker=broker if known else None,
         epoch=context.epoch,
-        origin=(fact.topic, fact.partition, fact.offset),
+        origin=fact.origin,
         code=error.code,
         reason=error.reason,
     )

@@ -18,6 +18,7 @@ import msgspec
 from state.advertisements.observations import Observations
 from state.config import Config
 from state.messages import Record
+from state.publications import read_publication, types_of_sources
 from state.space.cells import uniform_starts
 from state.space.event_type import Attribute, EventType, Pruning
 from state.space.ranks import grid_span, unrank
@@ -28,17 +29,16 @@ TEXT_MAX = 200
 """Characters of a text that a sample keeps: it goes to every worker, whatever publishers send."""
 
 Sample = Sequence[Mapping[str, object]]
-_STRUCTURED = b"application/cloudevents"
 
 
 def samples_of(records: Iterable[Record], config: Config) -> dict[str, list[dict[str, object]]]:
     """The last publications of each type that is pruned, of these records; what cannot be read is left out."""
     types = pruned_types(config)
     found: dict[str, deque[dict[str, object]]] = {name: deque(maxlen=SAMPLE_MAX) for name in types}
-    sources = {source.topic: source.type for source in config.sources}
+    sources = types_of_sources(config)
     for record in records:
-        name, event = _publication(record, sources)
-        short = abridged(event, types[name]) if name in types else None
+        name, value = read_publication(record, sources)
+        short = abridged(_decoded(value), types[name]) if name in types else None
         if short is not None:
             found[name].append(short)
     return {name: list(some) for name, some in found.items()}
@@ -49,17 +49,12 @@ def pruned_types(config: Config) -> dict[str, EventType]:
     return {name: event_type for name, event_type in config.types.items() if event_type.pruning != Pruning()}
 
 
-def _publication(record: Record, sources: Mapping[str, str]) -> tuple[str, object]:
-    """The type and the attributes of a record, in binary or structured mode, or of a source topic."""
-    headers = {name.lower(): value or b"" for name, value in record.headers}
+def _decoded(value: bytes) -> object:
+    """What is no JSON is nothing."""
     try:
-        value = msgspec.json.decode(record.value or b"null")
+        return msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return "", None
-    if isinstance(value, dict) and headers.get("content-type", b"").lower().startswith(_STRUCTURED):
-        return str(value.get("type")), value.get("data")
-    given = headers.get("ce_type", b"").decode("utf-8", "replace")
-    return given or sources.get(record.topic, ""), value
+        return None
 
 
 def abridged(event: object, event_type: EventType) -> dict[str, object] | None:

@@ -1,15 +1,18 @@
-"""Pruning at home: what neighbours are told of the filters of one home key, within a budget of predicates.
+"""What travels: the form in which neighbours are told each filter, within a budget of predicates.
+
+A filter has two forms, and two words for them, here and wherever home speaks of them:
+
+    sent         as its client wrote it; decides deliveries and conformance, and is never changed
+    travelling   as neighbours are told it: as it was sent, or what prunings have made of that
+
+    price > 5 AND volume > 9 ──┬──────────────> clients, conformance      sent
+                               └──pruned──────> neighbours                travelling: price > 5
 
 [BADV06] §5 prunes advertisements, least loss of overlapping rank first; §2.3 subscriptions, least gain in selectivity
-first. What is pruned only ever holds more often, so that subscriptions and publications may travel further and none is
-lost:
-
-    filter as sent ──┬──> local clients, conformance           always as it is
-                     └──> steps of pruning ──> neighbours      price > 5 AND volume > 9  ──>  price > 5
-
-After each batch filters are pruned while the budget is exceeded, and the costliest prunings undone while it has room.
-Everything a decision needs is in the state of the home key and in the sample of its generation, so that a replay
-repeats it. `benchmarks/peers/index_pruning.py` is the same method on an index in memory, with the paper's experiments.
+first. The travelling form holds wherever the sent one does, so that subscriptions and publications may travel further
+and none is lost. After each batch filters are pruned while their budget is exceeded, and the costliest prunings undone
+while it has room (`state/advertisements/queue.py`). Everything a decision needs is in the state of the home key and in
+the sample of its generation, so that a replay repeats it.
 
 Differs: the budget is of one home key, which knows the filters of its own ids only. The overlapping rank of an
 advertisement is that against at most `RANKED_MAX` of the subscriptions of the same home key. A pruning that would
@@ -19,159 +22,159 @@ different moments, and in between the filter would be gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from heapq import heapify, heappop, heappush
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 
 import msgspec
 
 from state.advertisements.normal import Normaliser
 from state.advertisements.observations import Observations
 from state.advertisements.predicates import PredicateTable
-from state.advertisements.queue import Degradation, prunings, size
+from state.advertisements.queue import Degradation, DegradationQueue, Pruned
 from state.advertisements.ranking import Ranking, degradation
-from state.filters.printing import to_text
+from state.control.context import Context
+from state.control.facts import Fact, Kind, Name
+from state.control.placement import Placement, Placing
+from state.filters.cloudevents import read_filter
+from state.filters.grammar import parse
 from state.filters.tree import Filter
-from state.space.event_type import EventType
+from state.keys import is_wide
+from state.space.event_type import EventType, Pruning
 
 RANKED_MAX = 256
 """Subscriptions against which advertisements are ranked."""
 REFRESH_SHARE = 0.1
 """Advertisements are ranked anew once this share of the subscriptions has changed."""
-_DIGITS = 9
-"""Of a harm: the last bits of a sum may differ from processor to processor, and a replay may run on another one."""
+
+Facts = Mapping[Kind, Mapping[str, Fact]]
 
 
-class Step(msgspec.Struct, array_like=True, frozen=True):
-    """One pruning of a filter."""
+class TravellingState(msgspec.Struct):
+    """What a home key keeps of pruning between batches."""
 
-    harm: float
-    before: int
-    """Predicates before it."""
-    text: str
-    """The filter after it."""
-
-
-class Travelling(msgspec.Struct, array_like=True):
-    """What neighbours are told of one filter."""
-
-    predicates: int
-    """Of the filter as it travels."""
-    steps: list[Step] = []
-    harm: float | None = None
-    """Of the best further pruning; None: not looked for, or there is none."""
-    gain: int = 0
-    """Predicates that the best further pruning takes away."""
-    spent: bool = False
-    """Nothing more can be pruned."""
-
-    @property
-    def text(self) -> str | None:
-        """The filter as it travels; None: as it was sent."""
-        return self.steps[-1].text if self.steps else None
+    pruned: dict[Kind, dict[str, Pruned]] = msgspec.field(default_factory=lambda: {kind: {} for kind in Kind})
+    """By id: how far each filter is pruned, where there is a budget; what holds for no event is told nobody."""
+    ranked: int = 0
+    """Subscriptions that there were when advertisements were last ranked."""
+    changes: int = 0
+    """How often any changed since."""
 
 
-class Filters(Protocol):
-    """What pruning asks of its home."""
+class Filters:
+    """Reads the filters of one type; what pruning asks for again and again is read once a batch."""
 
-    def travelling(self, slot: str, text: str | None) -> Filter:
-        """The filter of a slot after the pruning that made this text; None: as it was sent."""
+    def __init__(self, event_type: EventType) -> None:
+        self._type = event_type
+        self._sent: dict[str, Filter] = {}
+        self._printed: dict[str, Filter] = {}
 
-    def admits(self, slot: str, pruned: Filter) -> bool:
-        """Whether what a pruning makes may travel."""
+    def sent(self, value: object) -> Filter:
+        """A filter as clients send it: text or a CloudEvents filter."""
+        if not isinstance(value, str) or self._type.pruning == Pruning():
+            return read_filter(value, self._type)
+        if value not in self._sent:
+            self._sent[value] = read_filter(value, self._type)
+        return self._sent[value]
 
-    def degradation(self, slot: str) -> Degradation:
-        """The measure of harm for filters of this kind."""
+    def printed(self, text: str) -> Filter:
+        """A filter that was printed by us."""
+        if text not in self._printed:
+            self._printed[text] = parse(text, self._type, limits=False)
+        return self._printed[text]
 
 
-class Settling:
-    """Brings the filters of one kind at one home key within their budget.
+class Travelling:
+    """The travelling forms of one home key for the length of one batch: filters `enter` and `leave`, then `settle`."""
 
-    Guarantee: afterwards their predicates are within the budget, or nothing more can be pruned; and the costliest of
-    the last prunings is needed for that. Every travelling filter holds wherever the one sent does, and keeps a
-    predicate. Cost: O(filters) numbers; for each pruning, and each filter whose best one is not known yet, what its
-    possible prunings cost to judge: tens of microseconds each.
-    """
-
-    def __init__(self, held: dict[str, Travelling], budget: int, filters: Filters) -> None:
-        self._held = held
-        self._budget = budget
+    def __init__(
+        self, state: TravellingState, facts: Facts, filters: Filters, placing: Placing, context: Context, type_name: str
+    ) -> None:
+        self._state = state
+        self._facts = facts
         self._filters = filters
-        self._order = {slot: i for i, slot in enumerate(held)}
-        self._total = sum(one.predicates for one in held.values())
-        self._current: dict[str, Filter] = {}
-        """Filters as they travel, as far as anybody asked."""
-        self.before: dict[str, str | None] = {}
-        """Filters that were pruned or unpruned, as they travelled before."""
-        self.pruned = 0
+        self._placing = placing
+        self._type = context.config.types[type_name]
+        self._context = context
 
-    def settle(self) -> dict[str, str | None]:
-        """Prune, or undo, until the budget is met; return what travels otherwise than before, with how it did."""
-        if self._total > self._budget:
-            self._prune()
-        self._undo()
-        return {slot: text for slot, text in self.before.items() if self._held[slot].text != text}
+    def enter(self, name: Name, placement: Placement) -> None:
+        """A filter came: it travels as it was sent, until this batch is through."""
+        self.leave(name)
+        if self._budget(name.kind) is not None and placement.predicates:
+            self._state.pruned[name.kind][name.id] = Pruned(placement.predicates)
 
-    def _prune(self) -> None:
-        found: dict[str, Filter] = {}
-        queue: list[tuple[float, int, int, str]] = []
-        for slot, one in self._held.items():
-            if one.harm is None and not one.spent:
-                self._look(slot, found)
-            if one.harm is not None:
-                queue.append((one.harm, -one.gain, self._order[slot], slot))
-        heapify(queue)
-        while self._total > self._budget and queue:
-            slot = heappop(queue)[3]
-            one = self._held[slot]
-            if slot not in found:
-                self._look(slot, found)
-            if one.harm is None:
-                continue  # ranks have changed since it was looked for
-            self._change(slot, [*one.steps, Step(one.harm, one.predicates, to_text(found[slot]))], size(found[slot]))
-            self._current[slot] = found[slot]
-            self.pruned += 1
-            self._look(slot, found)
-            if one.harm is not None:
-                heappush(queue, (one.harm, -one.gain, self._order[slot], slot))
+    def leave(self, name: Name) -> None:
+        """A filter went, or is replaced."""
+        self._state.pruned[name.kind].pop(name.id, None)
+        if name.kind is Kind.SUBSCRIPTION and self._budget(Kind.ADVERTISEMENT) is not None:
+            self._state.changes += 1
 
-    def _undo(self) -> None:
-        queue = [(-one.steps[-1].harm, self._order[slot], slot) for slot, one in self._held.items() if one.steps]
-        heapify(queue)
-        while queue:
-            _, _, slot = queue[0]
-            one = self._held[slot]
-            before = one.steps[-1].before
-            if self._total - one.predicates + before > self._budget:
-                return
-            heappop(queue)
-            self._change(slot, one.steps[:-1], before)
-            one.harm, one.gain, one.spent = None, 0, False
-            if one.steps:
-                heappush(queue, (-one.steps[-1].harm, self._order[slot], slot))
+    def form(self, name: Name) -> Filter | None:
+        """The travelling form of a filter; None: as it was sent."""
+        pruned = self._state.pruned[name.kind].get(name.id)
+        return None if pruned is None or pruned.text is None else self._filters.printed(pruned.text)
 
-    def _change(self, slot: str, steps: list[Step], predicates: int) -> None:
-        one = self._held[slot]
-        self.before.setdefault(slot, one.text)
-        self._total += predicates - one.predicates
-        one.steps, one.predicates = steps, predicates
-        self._current.pop(slot, None)
+    def settle(self, kind: Kind) -> tuple[dict[str, Filter | None], int]:
+        """Bring the filters of one kind within their budget; return those whose travelling form changed by that.
 
-    def _look(self, slot: str, found: dict[str, Filter]) -> None:
-        """Find the best pruning of a filter as it travels: of the least harm, then the one that takes away most."""
-        one = self._held[slot]
-        current = self._current.get(slot) or self._filters.travelling(slot, one.text)
-        harm_of = self._filters.degradation(slot)(current)
-        options = [(round(harm_of(pruned), _DIGITS), size(pruned), pruned) for pruned in prunings(current)]
-        options.sort(key=lambda option: option[:2])
-        found.pop(slot, None)
-        one.harm, one.gain, one.spent = None, 0, True
-        for harm, left, pruned in options:
-            assert left < one.predicates, "a pruning takes something away"
-            if self._filters.admits(slot, pruned):
-                one.harm, one.gain, one.spent = harm, one.predicates - left, False
-                found[slot] = pruned
-                return
+        They come with the form that they had (None: as it was sent), and with the number of prunings done.
+        Guarantee: afterwards their predicates are within the budget, or nothing more can be pruned; and the costliest
+        of the last prunings is needed for that. Every travelling filter holds wherever the sent one does, and keeps a
+        predicate. Cost: that of the queue, where there is a budget; tens of microseconds for each possible pruning.
+        """
+        budget = self._budget(kind)
+        if budget is None:
+            return {}, 0
+        if kind is Kind.ADVERTISEMENT:
+            self._rank_anew()
+        queue = DegradationQueue(
+            lambda filter: self._harm(kind)(filter),
+            admits=lambda id, pruned: self._admits(Name(kind, id), pruned),
+            held=self._state.pruned[kind],
+            read=lambda id, text: self._sent(Name(kind, id)) if text is None else self._filters.printed(text),
+        )
+        queue.shrink(budget)
+        queue.grow(budget)
+        changed = queue.changed().items()
+        return {id: None if text is None else self._filters.printed(text) for id, text in changed}, queue.pruned
+
+    def _budget(self, kind: Kind) -> int | None:
+        budgets = self._type.pruning
+        return budgets.advertisements if kind is Kind.ADVERTISEMENT else budgets.subscriptions
+
+    def _sent(self, name: Name) -> Filter:
+        return self._filters.sent(self._facts[name.kind][name.id].sent)
+
+    def _admits(self, name: Name, pruned: Filter) -> bool:
+        """Whether what a pruning makes stays with the kind of key that the filter has."""
+        if name.kind is Kind.ADVERTISEMENT or self._facts[name.kind][name.id].wide:
+            return True
+        touched = self._placing.touched(pruned)
+        return not is_wide(touched, self._type.cubes) or touched <= self._placing.touched(self._sent(name))
+
+    def _rank_anew(self) -> None:
+        """Forget what is known of the harm to advertisements, once many subscriptions have changed."""
+        if self._state.changes <= REFRESH_SHARE * self._state.ranked:
+            return
+        for pruned in self._state.pruned[Kind.ADVERTISEMENT].values():
+            pruned.harm = None
+        self._state.ranked, self._state.changes = len(self._subscriptions()), 0
+
+    def _subscriptions(self) -> list[str]:
+        return [id for id, fact in self._facts[Kind.SUBSCRIPTION].items() if fact.live and fact.parts]
+
+    def _harm(self, kind: Kind) -> Degradation:
+        return self._harm_to_advertisements if kind is Kind.ADVERTISEMENT else self._harm_to_subscriptions
+
+    @cached_property
+    def _harm_to_subscriptions(self) -> Degradation:
+        return by_selectivity(*self._context.observed(self._type.name))
+
+    @cached_property
+    def _harm_to_advertisements(self) -> Degradation:
+        ids = self._subscriptions()
+        some = ids[:: max(1, -(-len(ids) // RANKED_MAX))]
+        filters = (self._sent(Name(Kind.SUBSCRIPTION, id)) for id in some)
+        return by_rank(self._type, filters, *self._context.observed(self._type.name))
 
 
 def by_selectivity(observations: Observations, normal: Normaliser) -> Degradation:

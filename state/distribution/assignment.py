@@ -7,10 +7,20 @@ import numpy as np
 
 from state import formats
 from state.arrays import Bools
+from state.topics import Topics
 
 FORMAT = 1
 BROADCAST = -1
 """The number that stands for the broadcast topic among those of groups."""
+
+
+def shared_topic(topics: Topics, broker: str, number: int) -> str:
+    """The topic of a group of a broker, or of its broadcast.
+
+    >>> shared_topic(Topics("p"), "b1", 3), shared_topic(Topics("p"), "b1", BROADCAST)
+    ('p.group.b1.3', 'p.broadcast.b1')
+    """
+    return topics.broadcast(broker) if number == BROADCAST else topics.group(broker, number)
 
 
 class TypeGroups(msgspec.Struct, kw_only=True):
@@ -34,6 +44,11 @@ class Assignment(msgspec.Struct, kw_only=True):
     threshold: float
     broadcast: float | None
     types: dict[str, TypeGroups]
+
+    @classmethod
+    def nobody(cls) -> Assignment:
+        """That of a broker without groups: everybody is served alone."""
+        return cls(clients=[], threshold=0.0, broadcast=None, types={})
 
     def encode(self) -> bytes:
         return formats.write(FORMAT, self)

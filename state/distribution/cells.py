@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from state.arrays import Bools, Floats, Ints
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes, Ranks
+from state.space.boxes import Boxes, Ranks
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 CELLS_MAX = 1 << 20
 """Cells of one grid."""

@@ -21,7 +21,6 @@ import numpy as np
 from state.arrays import Bools, Floats, Ints
 from state.distribution.cells import CellGrid, best_cells
 from state.distribution.clustering import CLUSTERINGS, expected_waste, unions, waste
-from state.matchers.matcher import owned
 from state.space.boxes import Boxes, Ranks
 
 CATCH_ALL = -1
@@ -75,7 +74,7 @@ class Groups:
         at T = 200 pairwise grouping is as fast here, and wastes least (`benchmarks/distribution.py waste`).
         Cost: `CellGrid.interest` and the clustering.
         """
-        owners, clients = owned(boxes, owners), owned(boxes, clients)
+        owners, clients = _each(boxes, owners), _each(boxes, clients)
         assert weights.shape == (len(grid),), "one weight per cell"
         kept = best_cells(weights, grid.interest(boxes, clients), cells_kept)
         holding = _holding(grid, kept, boxes, clients, int(clients.max(initial=-1)) + 1)
@@ -105,9 +104,21 @@ class Groups:
             self._members = unions(self.holding > 0, self.labels, self.n)
         return self._members
 
+    def interested(self, points: Ranks) -> Ints:
+        """How many clients have a box that holds each publication. Cost: O(points * boxes * dimensions)."""
+        order = np.argsort(self.clients, kind="stable")
+        lows, highs = self.boxes.lows[order], self.boxes.highs[order]
+        first = np.flatnonzero(np.diff(self.clients[order], prepend=-1))
+        found = np.zeros(len(points), np.int64)
+        if len(first):
+            for i, point in enumerate(points):
+                holds = ((lows <= point) & (point <= highs)).all(axis=1)
+                found[i] = np.logical_or.reduceat(holds, first).sum()
+        return found
+
     def add(self, boxes: Boxes, owners: Ints, clients: Ints) -> None:
         """Add subscriptions; clients may be new. Cost: O(kept cells * boxes)."""
-        owners, clients = owned(boxes, owners), owned(boxes, clients)
+        owners, clients = _each(boxes, owners), _each(boxes, clients)
         new = int(clients.max(initial=-1)) + 1 - self.holding.shape[1]
         if new > 0:
             self.holding = np.pad(self.holding, ((0, 0), (0, new)))
@@ -182,6 +193,13 @@ def group_of_cells(kept: Ints, labels: Ints, cells: Ints) -> Ints:
         return np.full(len(cells), CATCH_ALL)
     at = np.minimum(np.searchsorted(kept, cells), len(kept) - 1)
     return np.where(kept[at] == cells, labels[at], CATCH_ALL)
+
+
+def _each(boxes: Boxes, numbers: Ints) -> Ints:
+    """One number per box, as int64."""
+    numbers = np.ascontiguousarray(numbers, dtype=np.int64)
+    assert numbers.shape == (len(boxes),), "one number per box"
+    return numbers
 
 
 def _holding(grid: CellGrid, cells: Ints, boxes: Boxes, clients: Ints, n_clients: int) -> Ints:

@@ -26,6 +26,10 @@ from state.distribution.groups import CATCH_ALL
 
 NEVER = 2.0
 """A threshold that no share reaches: t of a method that is not to be used."""
+FIT_MIN = 100
+"""Events that t is fitted to, or judged by, at the least."""
+WORTH = 0.01
+"""The share of the cost that another t must save."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,50 +175,29 @@ def fit_threshold(shares: Floats, below: Floats, above: Floats) -> tuple[float, 
     return (0.0 if cut[best] == 0 else float(ranked[cut[best]])), float(costs[best])
 
 
-class Observed:
-    """Traffic by share of interested members, from which t is fitted: a histogram that adds up over tasks.
+def costs(interested: Ints, members: Ints, model: CostModel) -> tuple[Floats, Floats, Floats]:
+    """Of events with `interested` of `members` of their group: the share, what unicasts cost, what a message does.
 
-    >>> seen = Observed()
-    >>> seen.add(np.array([1, 9]), np.array([10, 10]), np.array([100, 100]))
-    >>> seen.fit(CostModel(write=1.0, discard=0.5))
-    0.11
+    >>> costs(np.array([2]), np.array([4]), CostModel(write=1.0, discard=0.5))
+    (array([0.5]), array([2.]), array([2.]))
     """
+    useful = interested.astype(np.float64)
+    return useful / members, model.write * useful, model.write + model.discard * (members - useful)
 
-    BINS = 100
 
-    def __init__(self) -> None:
-        self.messages = np.zeros(self.BINS + 1)
-        """Bytes of events, by the share of interested members in hundredths, rounded down."""
-        self.unicasts = np.zeros(self.BINS + 1)
-        """Bytes of the messages to single members instead."""
-        self.discards = np.zeros(self.BINS + 1)
-        """Bytes of copies that members would throw away."""
+def fitted(interested: Ints, members: Ints, present: float, model: CostModel | None = None) -> float:
+    """The t that serves observed events of one size at the least cost; `present` where none is known to be better.
 
-    def add(self, interested: Ints, members: Ints, sizes: Ints) -> None:
-        """Count events of `sizes` bytes with `interested` of `members` of their group; the catch-all has none."""
-        some = (members > 0) & (interested > 0)
-        interested, members, sizes = interested[some], members[some], sizes[some]
-        at = self.BINS * interested // members
-        for total, values in (
-            (self.messages, sizes),
-            (self.unicasts, sizes * interested),
-            (self.discards, sizes * (members - interested)),
-        ):
-            total += np.bincount(at, weights=values, minlength=self.BINS + 1)
-
-    def merge(self, other: Observed) -> None:
-        """Add what another task saw."""
-        self.messages += other.messages
-        self.unicasts += other.unicasts
-        self.discards += other.discards
-
-    def costs(self, model: CostModel) -> Floats:
-        """Total cost for t = 0, 0.01, .. 1, and for NEVER."""
-        below = np.concatenate([[0.0], np.cumsum(model.write * self.unicasts)])
-        above = np.concatenate([[0.0], np.cumsum(model.write * self.messages + model.discard * self.discards)])
-        return below + above[-1] - above
-
-    def fit(self, model: CostModel) -> float:
-        """The t, in hundredths, with the least cost for what was seen; of equals the least."""
-        best = int(np.argmin(self.costs(model)))
-        return best / self.BINS if best <= self.BINS else NEVER
+    [STREE03] §5.2 finds t by trying; here `fit_threshold` does, on the events in the order in which they came. Half of
+    them, every second one, judge the t that was fitted to the others, once each half has FIT_MIN: it must cost less
+    than `present` by WORTH there. Deterministic. Cost: one sort.
+    """
+    some = (interested > 0) & (members > 0)
+    shares, below, above = costs(interested[some], members[some], model or CostModel())
+    if len(shares) < FIT_MIN:
+        return present
+    if len(shares) < 2 * FIT_MIN:
+        return fit_threshold(shares, below, above)[0]
+    t, _ = fit_threshold(shares[::2], below[::2], above[::2])
+    then, now = (np.where(shares[1::2] < at, below[1::2], above[1::2]).sum() for at in (t, present))
+    return t if then < (1 - WORTH) * now else present

@@ -24,9 +24,9 @@ from state.filters.imprecise import holds_of_box, imprecise_names, spread
 from state.filters.like import Like
 from state.filters.printing import predicate_text
 from state.filters.tree import And, Filter, Operator, Or, Predicate, Timestamp, predicates
-from state.space.boxes import PRESENT_MAX, Ranks
+from state.space.boxes import Ranks
 from state.space.event_type import Attribute, EventType
-from state.space.ranks import ABSENT_SPAN, rank_span, timestamp_micros
+from state.space.ranks import ABSENT_SPAN, PRESENT_MAX, rank_span, timestamp_micros
 
 Event = Mapping[str, object]
 Holds = Callable[[Event], bool]

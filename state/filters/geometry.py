@@ -29,10 +29,12 @@ import numpy as np
 from state.filters.disjoint import Corners, disjoint_union, intersections
 from state.filters.like import Like
 from state.filters.tree import And, Filter, Operator, Or, Predicate, Timestamp, Value, conjunction
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.ranks import (
+    ABSENT,
     ABSENT_SPAN,
+    PRESENT_MAX,
     Span,
     present_span,
     rank,

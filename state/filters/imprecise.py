@@ -26,9 +26,9 @@ from state.errors import HilcastError
 from state.filters.disjoint import disjoint_union
 from state.filters.geometry import region
 from state.filters.tree import And, Filter, Predicate, conjunction, disjunction, predicates
-from state.space.boxes import PRESENT_MAX, PRESENT_MIN, Boxes
+from state.space.boxes import Boxes
 from state.space.event_type import EventType
-from state.space.ranks import Span, rank_span
+from state.space.ranks import PRESENT_MAX, PRESENT_MIN, Span, rank_span
 
 _BOXES_MAX = 100_000
 

@@ -23,8 +23,9 @@ from state.matchers.matcher import Matches, as_points, owned
 from state.matchers.order import CURVE_DIMENSIONS
 from state.matchers.scan import Found, bury, collect, mark, scan_boxes, united
 from state.matchers.segment import CELLS_MAX, Rows, Segment, build_segments, check, locate, unpacked
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes, Ranks
+from state.space.boxes import Boxes, Ranks
 from state.space.hilbert import encode
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 CACHE_BYTES = 4 << 20
 """Bitmaps beyond this do not stay in a core's own cache."""

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from state.arrays import Bools, Floats, Ints
-from state.space.boxes import ABSENT, PRESENT_MAX, Ranks
+from state.space.boxes import Ranks
 from state.space.hilbert import encode
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 SAMPLE = 8192
 """Corners per dimension that stand for all of them where quantiles are taken."""

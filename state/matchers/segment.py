@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from state.arrays import Bools, Ints, Words
 from state.kernels import njit
 from state.matchers.order import sample_corners, spatial_order
-from state.space.boxes import ABSENT, PRESENT_MAX, Ranks
+from state.space.boxes import Ranks
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 Rows = NDArray[np.uint32]
 

@@ -22,7 +22,8 @@ import numpy as np
 from state.arrays import Floats, Ints
 from state.kernels import njit
 from state.matchers.tree import Nodes, TreeMatcher, interleaved, no_nodes
-from state.space.boxes import PRESENT_MAX, PRESENT_MIN, Boxes, Ranks
+from state.space.boxes import Boxes, Ranks
+from state.space.ranks import PRESENT_MAX, PRESENT_MIN
 
 
 class STreeMatcher(TreeMatcher):

@@ -1,4 +1,6 @@
-"""Reductions: which entries a neighbour must hold (`interface.py`), one module per method.
+"""Reductions: which entries a neighbour must hold (`reduction.py`), one module per method.
+
+`parameters.py` says what a configuration can choose, `catalogue.py` makes what it chose.
 
 | name | module | paper |
 |---|---|---|
@@ -7,90 +9,3 @@
 | `negative-space` | `negative_space.py`, `negative_space_approximate.py`, on `negative_tree.py` | [NEG08] |
 | `probabilistic`, `hybrid` | `probabilistic.py`, `hybrid.py`, on `group_covering.py` and `rspc.py` | [RSPC06] |
 """
-
-from __future__ import annotations
-
-from typing import Any
-
-from state.errors import HilcastError
-from state.reductions.covering import Covering
-from state.reductions.hybrid import Hybrid
-from state.reductions.mics import RANGE_CAP, Mics
-from state.reductions.mics_high_dimensions import IndexedMics
-from state.reductions.negative_space import NegativeSpace
-from state.reductions.none import Unreduced
-from state.reductions.probabilistic import Probabilistic
-from state.reductions.reduction import Reduction
-from state.space.event_type import EventType
-from state.space.grid import Grid
-from state.space.packing import Geometry
-
-_CLASSES: dict[str, Any] = {
-    "none": Unreduced,
-    "covering": Covering,
-    "mics": Mics,
-    "negative-space": NegativeSpace,
-    "probabilistic": Probabilistic,
-    "hybrid": Hybrid,
-}
-
-
-def forwards_ranges(event_type: EventType) -> bool:
-    """Whether the type's reduction speaks of Hilbert ranges instead of boxes."""
-    return event_type.reduction == "mics" and event_type.parameters.get("mode", "projected") == "projected"
-
-
-def range_cap(event_type: EventType) -> int:
-    """How many Hilbert ranges a subscription may become in one cube; beyond that the smallest gaps are closed."""
-    cap = event_type.parameters.get("cap", RANGE_CAP)
-    assert isinstance(cap, int)
-    return cap
-
-
-def create(event_type: EventType, domain: Geometry) -> Reduction:
-    """An empty reduction of the type's kind over one cube."""
-    reduction: Reduction = _class(event_type)(domain, event_type.parameters, **_more(event_type))
-    return reduction
-
-
-def restore(event_type: EventType, domain: Geometry, blob: bytes) -> Reduction:
-    """The reduction that `encode()` packed."""
-    reduction: Reduction = _class(event_type).decode(blob, domain, event_type.parameters, **_more(event_type))
-    return reduction
-
-
-def check_parameters(event_type: EventType) -> list[str]:
-    """Faults in the type's `parameters`, in words; none is good."""
-    # Of both modes of mics the indexed one knows more: the names of the exact phases.
-    judge = IndexedMics if event_type.reduction == "mics" else _class(event_type)
-    faults: list[str] = judge.check_parameters(event_type.parameters)
-    return faults
-
-
-def _class(event_type: EventType) -> Any:
-    try:
-        found = _CLASSES[event_type.reduction]
-    except KeyError:
-        raise HilcastError("bad-config", f"unknown reduction {event_type.reduction!r}") from None
-    return IndexedMics if found is Mics and not forwards_ranges(event_type) else found
-
-
-def _more(event_type: EventType) -> dict[str, Any]:
-    """What the reduction needs besides its domain: subscription indexing [MICS09 §5] needs the grid."""
-    if event_type.reduction == "mics" and not forwards_ranges(event_type):
-        return {"grid": _grid(event_type)}
-    return {}
-
-
-def _grid(event_type: EventType) -> Grid:
-    """The grid of a type, built once in a process."""
-    known = _GRIDS.get(event_type.name)
-    if known is None or known[0] != event_type:
-        known = _GRIDS[event_type.name] = (event_type, Grid.of(event_type))
-    return known[1]
-
-
-_GRIDS: dict[str, tuple[EventType, Grid]] = {}
-
-
-__all__ = ["check_parameters", "create", "forwards_ranges", "range_cap", "restore"]

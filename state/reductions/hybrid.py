@@ -18,10 +18,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from state.errors import ConfigError
-from state.kernels import njit
 from state.reductions.conflict_table import ConflictTable
-from state.reductions.group_covering import GroupCovering, number_faults
+from state.reductions.group_covering import GroupCovering, counted
+from state.reductions.parameters import HybridSettings, read
 from state.reductions.rspc import (
     NONE,
     Verdict,
@@ -34,86 +33,16 @@ from state.reductions.rspc import (
 )
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
+from state.space.subtraction import COVERED, UNCOVERED, covers, subtract
 
-BUDGET = 20_000
-"""Pieces: about a millisecond a box."""
-ERROR = 0.001
-TRIALS_MAX = 2_000
 STEPS = ("corollary_1", "corollary_3", "empty_set", "subtraction", "witness", "budget")
-
-COVERED, UNCOVERED, EXHAUSTED = 0, 1, 2
-
-
-@njit
-def _first_meeting(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks, start: int) -> int:
-    """The first row from `start` on that meets the box, or the number of rows."""
-    k, m = lows.shape
-    for i in range(start, k):
-        meets = True
-        for j in range(m):
-            if lows[i, j] > high[j] or highs[i, j] < low[j]:
-                meets = False
-                break
-        if meets:
-            return i
-    return k
-
-
-@njit
-def subtract(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, budget: int, point: Ranks) -> tuple[int, int]:
-    """Subtract the rows from the box, piece by piece, depth first; stop at the first piece that nothing meets.
-
-    Implements the splitting of [NEG08] figure 4. Differs: depth first, so that a box that is not covered is known at
-    its first uncovered piece and no more than 2m pieces a row are held at a time.
-    Guarantee: COVERED and UNCOVERED (then `point` is uncovered) are exact; EXHAUSTED: more than `budget` pieces.
-    Cost: O(m k) a piece. Returns also the number of pieces looked at.
-    """
-    k, m = lows.shape
-    size = 2 * m * k + 1
-    # A piece keeps the first row that may meet it: those before were subtracted from it, or miss it.
-    stack_low, stack_high = np.empty((size, m), np.int64), np.empty((size, m), np.int64)
-    first = np.empty(size, np.int64)
-    stack_low[0], stack_high[0], first[0] = low, high, 0
-    depth, pieces = 1, 0
-    piece_low, piece_high = np.empty(m, np.int64), np.empty(m, np.int64)
-    while depth > 0:
-        if pieces == budget:
-            return EXHAUSTED, pieces
-        pieces += 1
-        depth -= 1
-        piece_low[:], piece_high[:] = stack_low[depth], stack_high[depth]
-        i = _first_meeting(lows, highs, piece_low, piece_high, first[depth])
-        if i == k:
-            point[:] = piece_low
-            return UNCOVERED, pieces
-        for j in range(m):
-            if piece_low[j] < lows[i, j]:
-                stack_low[depth], stack_high[depth], first[depth] = piece_low, piece_high, i + 1
-                stack_high[depth, j] = lows[i, j] - 1
-                piece_low[j] = lows[i, j]
-                depth += 1
-            if piece_high[j] > highs[i, j]:
-                stack_low[depth], stack_high[depth], first[depth] = piece_low, piece_high, i + 1
-                stack_low[depth, j] = highs[i, j] + 1
-                piece_high[j] = highs[i, j]
-                depth += 1
-    return COVERED, pieces
-
-
-def covers(boxes: Boxes, low: Ranks, high: Ranks, budget: int) -> bool | None:
-    """Whether the union of `boxes` covers the box `low..high`; None: not known after `budget` pieces."""
-    inside = boxes.clipped(low, high)
-    answer, _ = subtract(low, high, inside.lows, inside.highs, budget, np.empty(len(low), np.int64))
-    return None if answer == EXHAUSTED else answer == COVERED
 
 
 class Proving:
     """The judge that says "covered" only when that is certain."""
 
-    steps = STEPS
-
-    def __init__(self, budget: int, error: float, trials_max: int) -> None:
-        self.budget, self.error, self.trials_max = budget, error, trials_max
+    def __init__(self, settings: HybridSettings) -> None:
+        self.budget, self.error, self.trials_max = settings.budget, settings.error, settings.trials_max
 
     def __call__(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, seed: int) -> Verdict:
         table = ConflictTable(low, high, lows, highs)
@@ -153,35 +82,17 @@ class Hybrid(GroupCovering):
     1
     """
 
+    counted = counted(STEPS)
+
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
-        given = dict(parameters or {})
-        faults = self.check_parameters(given)
-        if faults:
-            raise ConfigError(faults)
-        settings = {"budget": BUDGET, "error": ERROR, "trials_max": TRIALS_MAX} | given
-        super().__init__(domain, Proving(**settings))  # type: ignore[arg-type]
-
-    @staticmethod
-    def check_parameters(parameters: Mapping[str, object]) -> list[str]:
-        """What is wrong with the parameters, in words; nothing if all is well."""
-        return number_faults("hybrid", parameters, {"budget": 1, "trials_max": 0}, ("error",))
-
-    @classmethod
-    def decode(cls, blob: bytes, domain: Geometry, parameters: Mapping[str, object] | None = None) -> Hybrid:
-        made = cls(domain, parameters)
-        made._restore(blob)
-        return made
+        self._settings = read(HybridSettings, parameters)
+        super().__init__(domain, Proving(self._settings))
 
     def check(self) -> None:
         """Also: each passive entry is covered by its group (where a hundred budgets suffice to see it)."""
         super().check()
-        budget = 100 * self._judge.budget  # type: ignore[attr-defined]
-        for id, group in self._group.items():
-            if not group:
-                assert len(self._entries[id]) == 0
-                continue
-            together = Boxes(
-                np.concatenate([self._entries[member].lows for member in group]),
-                np.concatenate([self._entries[member].highs for member in group]),
-            )
-            assert all(covers(together, low, high, budget) is not False for low, high in self._entries[id])
+        budget = 100 * self._settings.budget
+        for id, boxes in self._passive.entries.items():
+            group = [self._active.entries[member] for member in self._group.get(id, ())]
+            together = Boxes.concatenated(group, self._domain.d)
+            assert all(covers(together, low, high, budget) is not False for low, high in boxes)

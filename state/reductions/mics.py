@@ -29,23 +29,20 @@ Left out here: §5's high dimensions (`mics_high_dimensions.py`) and the mapping
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
 
 import numpy as np
 
 from state.arrays import Bools, Ints
-from state.errors import HilcastError
 from state.formats import opened, unreadable
 from state.reductions.interval_table import (
-    CompiledTable,
     Edit,
     IntervalTable,
     Journal,
     cells_of,
     closed,
-    describe_ranges,
     difference,
     inside,
     near,
@@ -53,7 +50,8 @@ from state.reductions.interval_table import (
     range_ids,
 )
 from state.reductions.live_ranges import NOWHERE, LiveRanges
-from state.reductions.reduction import Decision, Delta
+from state.reductions.parameters import MicsSettings, read
+from state.reductions.reduction import NAMED_MAX, Decision, Delta, Fate
 from state.space.packing import Geometry, pack_numbers, unpack_numbers
 from state.space.ranges import Ranges
 
@@ -61,8 +59,6 @@ FORMAT = 1
 """First byte of `encode()`."""
 EDIT_COST = 100
 """What one edited range costs, in units of one live range of a rebuild (25 us against about 0.25 us)."""
-RANGE_CAP = 256
-"""Ranges that a subscription becomes at most, where the parameters say nothing."""
 SMALL = 1000
 """Live ranges below which a rebuild is not cheaper than for so many."""
 REBUILDS_BEFORE_EDITS = 4
@@ -78,90 +74,6 @@ COUNTS = (
     "entries_forwarded_whole",
 )
 """What was decided about each added range and entry, by the table as it was before its update."""
-
-
-# --- parameters ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """The parameters of `mics`, checked.
-
-    | name | values | means |
-    |---|---|---|
-    | `merging` | "perfect", "imperfect" | whether ranges are joined across gaps |
-    | `gap_cells` | 1 ... 2^63 - 1 | imperfect: join across gaps of up to so many cells |
-    | `budget` | above 0 | imperfect: join while the extra cells are at most this share of the covered ones |
-    | `cap` | 1 ... | ranges per subscription at most (256): the mapping joins its smallest gaps |
-    | `mode` | "projected", "indexed" | attributes outside the grid are dropped, or checked exactly (§5) |
-    | `exact` | "pairwise", "negative-space" | indexed: the exact phase |
-    """
-
-    merging: str = "perfect"
-    gap_cells: int | None = None
-    budget: float | None = None
-    cap: int | None = None
-    mode: str = "projected"
-    exact: str = "pairwise"
-
-    @classmethod
-    def of(cls, parameters: Mapping[str, object] | None) -> Parameters:
-        """Read parameters, or raise `bad-config` with every fault."""
-        faults = check_parameters(parameters or {})
-        if faults:
-            raise HilcastError("bad-config", "; ".join(faults))
-        return cls(**dict(parameters or {}))  # type: ignore[arg-type]
-
-    @property
-    def gap(self) -> int:
-        """The gap that every table begins with."""
-        return self.gap_cells or 0
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _is_gap(value: Any) -> bool:
-    return _is_count(value) and value < 2**63
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
-
-
-_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "merging": (lambda value: value in ("perfect", "imperfect"), "'perfect' or 'imperfect'"),
-    "gap_cells": (_is_gap, "a whole number from 1 to 2^63 - 1"),
-    "budget": (_is_share, "a number above 0"),
-    "cap": (_is_count, "a whole number from 1"),
-    "mode": (lambda value: value in ("projected", "indexed"), "'projected' or 'indexed'"),
-    "exact": (lambda value: isinstance(value, str) and value != "", "the name of an exact phase"),
-}
-
-
-def check_parameters(parameters: Mapping[str, object]) -> list[str]:
-    """The faults of `[types.X.parameters]` for `reduction = "mics"`, in words; none is good.
-
-    >>> check_parameters({"merging": "imperfect", "gap_cells": 8})
-    []
-    >>> check_parameters({"merging": "imperfect", "kap": 3})
-    ["parameter 'kap' is unknown", "merging = 'imperfect' needs one of 'gap_cells' and 'budget'"]
-    """
-    faults = []
-    for name, value in parameters.items():
-        if name not in _KINDS:
-            faults.append(f"parameter {name!r} is unknown")
-        elif not _KINDS[name][0](value):
-            faults.append(f"parameter {name!r} is {value!r}, not {_KINDS[name][1]}")
-    given = [name for name in ("gap_cells", "budget") if name in parameters]
-    if parameters.get("merging") == "imperfect" and len(given) != 1:
-        faults.append("merging = 'imperfect' needs one of 'gap_cells' and 'budget'")
-    if parameters.get("merging", "perfect") == "perfect" and given:
-        faults.append(f"{given[0]!r} needs merging = 'imperfect'")
-    if parameters.get("mode") == "indexed" and parameters.get("merging") == "imperfect":
-        faults.append("merging = 'imperfect' needs mode = 'projected': indexed entries are forwarded whole")
-    return faults
 
 
 # --- the reduction ------------------------------------------------------------------------------------------
@@ -195,19 +107,17 @@ class Mics:
     (['0000000000000021-0000000000000022'], 3)
     """
 
-    check_parameters = staticmethod(check_parameters)
     edit_cost = EDIT_COST
 
     def __init__(self, domain: tuple[int, int] | Geometry, parameters: Mapping[str, object] | None = None) -> None:
         self.domain = _ends_of(domain)
-        self.given = dict(parameters or {})
-        self.parameters = Parameters.of(parameters)
+        self.parameters = read(MicsSettings, parameters)
         assert self.parameters.mode == "projected", "mode 'indexed' is `IndexedMics`"
         self._owners: dict[str, int] = {}
         """Live ids, and the number under which their ranges stand in `_live`."""
         self._next = 0
         self._counts = dict.fromkeys(COUNTS, 0)
-        self._gap = self.parameters.gap
+        self._gap = self.parameters.gap_cells or 0
         self._tuned_at = 0
         """Covered cells when the budget's gap was last chosen."""
         self._set(LiveRanges(), Ranges.empty(), 0)
@@ -241,10 +151,6 @@ class Mics:
             self._arrays = self._table.ranges()
         return self._arrays
 
-    def compiled(self) -> CompiledTable:
-        """What is forwarded, ready to look up batches of publications (Algorithm 2)."""
-        return CompiledTable(self.table())
-
     def entries(self) -> dict[str, Ranges]:
         """The live entries. Cost: O(n log n)."""
         return self.ranges_of(self._owners)
@@ -272,6 +178,36 @@ class Mics:
         """Cells that are forwarded and that nobody asked for: the price of imperfect merging."""
         return self._held - self._covered
 
+    def fate(self, id: str) -> Fate:
+        return self.fates([id])[id]
+
+    def fates(self, ids: Sequence[str]) -> dict[str, Fate]:
+        """All entries side by side: where each range lies in the table, and which of an entry's rows to name.
+
+        An entry is forwarded if the table has each of its ranges as it is, else merged. Cost: that of `ranges_of`.
+        """
+        table, entries = self.table(), self.ranges_of(ids)
+        if not entries:
+            return {}
+        ranges = _side_by_side(list(entries.values()), 0)
+        owners, sizes = ranges.owners, ranges.sizes
+        at = np.searchsorted(table.starts, ranges.starts, side="right") - 1
+        alone = np.bincount(
+            owners[(table.starts[at] == ranges.starts) & (table.ends[at] == ranges.ends)], minlength=len(sizes)
+        )
+        # ranges of an entry are sorted, so those in one range of the table stand together
+        first = np.ones(len(at), bool)
+        first[1:] = (at[1:] != at[:-1]) | (owners[1:] != owners[:-1])
+        at, owners = at[first], owners[first]
+        counts = np.bincount(owners, minlength=len(sizes))
+        shown = np.arange(len(at)) - (np.cumsum(counts) - counts)[owners] < NAMED_MAX
+        names = iter(range_ids(Ranges(table.starts[at[shown]], table.ends[at[shown]])))
+        fates = {}
+        for id, count, whole in zip(entries, counts.tolist(), (alone == sizes).tolist(), strict=True):
+            named = tuple(islice(names, min(count, NAMED_MAX)))
+            fates[id] = Fate("forwarded" if whole else "merged", named, max(0, count - NAMED_MAX))
+        return fates
+
     def stats(self) -> dict[str, int | float]:
         """Figures for people; ranges rather than entries are what is forwarded and withheld."""
         forwarded = len(self._arrays) if self._arrays is not None else len(self._table or ())
@@ -287,15 +223,6 @@ class Mics:
             "gap_cells": self._gap,
             **self._counts,
         }
-
-    def describe(self, limit: int = 10) -> str:
-        """The state in words, for people."""
-        stats = self.stats()
-        lines = [f"{stats['entries']} entries of {stats['ranges']} ranges, {self._covered} cells covered"]
-        merging = f"{self.parameters.merging} merging"
-        lines.append(f"{merging}, gaps up to {self._gap} cells joined, {self.excess} cells extra")
-        lines += [f"  {name.replace('_', ' ')}: {count}" for name, count in self._counts.items()]
-        return "\n".join([*lines, "forwarded: " + describe_ranges(self.table(), limit)])
 
     def decide(self, entry: Geometry) -> Decision:
         """Say which part of an entry the table already holds.
@@ -520,17 +447,18 @@ class Mics:
         head, at = unpack_numbers(blob, 2 + len(COUNTS) + 3, 1)
         self._gap, self._tuned_at, *counts, n_ids, n_names, n = head.tolist()
         self._counts = dict(zip(COUNTS, counts, strict=True))
-        names = blob[at : at + n_names].decode()
-        ids = names.split("\x00") if n_ids else []
+        ids = blob[at : at + n_names].decode(errors="replace").split("\x00") if n_ids else []
         steps, at = unpack_numbers(blob, n, at + n_names)
         lengths, at = unpack_numbers(blob, n, at)
         owners, at = unpack_numbers(blob, n, at)
-        if len(ids) != n_ids or at != len(blob):
-            raise unreadable("mics state", f"{len(blob)} bytes do not add up")
         self._owners = {id: number for number, id in enumerate(ids)}
         self._next = n_ids
         starts = np.cumsum(steps)
         ends = starts + lengths
+        first, last = self.domain
+        known = owners.max(initial=-1) < n_ids and starts.min(initial=first) >= first and ends.max(initial=last) <= last
+        if len(self._owners) != n_ids or at != len(blob) or not known or (starts > ends).any():
+            raise unreadable("mics state", f"{len(blob)} bytes do not add up")
         union = closed(starts, ends)
         table = closed(union.starts, union.ends, self._gap) if self._gap else union
         self._set(LiveRanges.of(starts, ends, owners), table, cells_of(union))

@@ -18,218 +18,41 @@ cut out. Left out: sending (figure 6 line 15, figure 9 line 16), which is the br
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 
 import msgspec
 import numpy as np
 
-from state.arrays import Bools, Floats, Ints
-from state.errors import ConfigError, HilcastError
-from state.reductions.active_boxes import contained, containing, meeting
-from state.reductions.negative_space_approximate import CHOICES, ApproximateSpace
-from state.reductions.negative_tree import NegativeTree, concatenated, own, pack_boxes, split, unpack_boxes, volume
+from state import formats
+from state.arrays import Bools, Ints
+from state.reductions.entry_rows import EntryRows, largest_first
+from state.reductions.negative_space_approximate import ApproximateSpace
+from state.reductions.negative_tree import NegativeTree, volume
 from state.reductions.negative_tree import warm as warm_tree
-from state.reductions.reduction import Decision, Delta
+from state.reductions.parameters import NegativeSpaceSettings, read
+from state.reductions.reduction import Decision, Delta, Fate
+from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
 
-FORMAT = 1
+FORMAT = 2
 WITNESSES_MAX = 64
 """Negative points that `decide` tries as a witness: where not all is cut out, one may be covered."""
 GRID_MAX = 1 << 22
 """Cells up to which `check` computes the volume of a union."""
-
-
-# --- parameters ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The parameters of `negative-space`."""
-
-    mode: str = "exact"
-    """"exact", or "approximate": at most `k` new boxes an entry."""
-    k: int = 50
-    choice: str = "benefit-cost"
-    """Which boxes the approximate mode cuts first: "benefit-cost", "benefit" or "cost"."""
-    dynamic: bool = False
-    """Whether the threshold follows the number of boxes: ζ(i) = k·i - m."""
-    cuts: str = "largest-first"
-    """How a box is split: "largest-first", or "in-order" of the dimensions as in figure 4."""
-    merge_budget: int = 1
-    """Rounds of sweeps, one over each dimension, that one merging may take; 0: never merge."""
-    rebuild: float = 1.0
-    """Rebuild once as many active entries were withdrawn as this share of those left; 0: never."""
-    max_boxes: int = 20_000
-    """Boxes of the space (CoveredBy included) beyond which entries are not cut out any more; 0: no limit."""
-    retire: bool = True
-    """Whether an active entry that lies inside a new one is withdrawn."""
-
-    @classmethod
-    def read(cls, parameters: Mapping[str, object]) -> Settings:
-        """The settings that `parameters` asks for; raises ConfigError with all faults."""
-        faults = _faults(parameters)
-        if faults:
-            raise ConfigError(faults)
-        return cls(**parameters)  # type: ignore[arg-type]
-
-
-_WORDS = {
-    "mode": ("exact", "approximate"),
-    "choice": tuple(CHOICES),
-    "cuts": ("largest-first", "in-order"),
-}
-_LEAST: dict[str, int] = {"k": 1, "merge_budget": 0, "max_boxes": 0}
-
-
-def _faults(parameters: Mapping[str, object]) -> list[str]:
-    return [fault for name, value in parameters.items() if (fault := _fault(name, value))]
-
-
-def _fault(name: str, value: object) -> str | None:
-    known = [f.name for f in fields(Settings)]
-    if name not in known:
-        return f"parameter {name!r} is unknown: 'negative-space' has {', '.join(known)}"
-    if name in _WORDS and value not in _WORDS[name]:
-        return f"parameter {name!r} must be one of {', '.join(_WORDS[name])}, not {value!r}"
-    if name in ("dynamic", "retire") and not isinstance(value, bool):
-        return f"parameter {name!r} must be true or false, not {value!r}"
-    if name in _LEAST and (not isinstance(value, int) or isinstance(value, bool) or value < _LEAST[name]):
-        return f"parameter {name!r} must be an integer of at least {_LEAST[name]}, not {value!r}"
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if name == "rebuild" and not (number and 0 <= value < float("inf")):  # type: ignore[operator]
-        return f"parameter 'rebuild' must be a number of at least 0, not {value!r}"
-    return None
-
-
-# --- entries in flat arrays ---------------------------------------------------------------------------------
-
-
-class Rows:
-    """Entries by id, in the order of their coming, and their boxes in flat arrays that compiled scans read.
-
-    A removed entry leaves dead rows (owner -1) until the arrays are full, and then written anew.
-    """
-
-    def __init__(self, d: int) -> None:
-        self.entries: dict[str, Boxes] = {}
-        self._start: dict[str, int] = {}
-        self._ids: dict[int, str] = {}
-        self.uncut = 0
-        """How many boxes are not cut out of the negative space."""
-        self._allocate(d, 16)
-
-    def _allocate(self, d: int, capacity: int) -> None:
-        self._lows, self._highs = np.empty((capacity, d), np.int64), np.empty((capacity, d), np.int64)
-        self._owners, self._cut = np.empty(capacity, np.int64), np.empty(capacity, bool)
-        self._n = self.uncut = 0
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __contains__(self, id: str) -> bool:
-        return id in self.entries
-
-    def add(self, id: str, boxes: Boxes, cut: Bools | None = None) -> None:
-        """Take an entry in; `cut` says which of its boxes are cut out of the negative space."""
-        assert id not in self.entries
-        n = len(boxes)
-        if self._n + n > len(self._owners):
-            live = self.rows()
-            self.load(self.entries, self.boxes(live), self._cut[live], n)
-        start, end = self._n, self._n + n
-        self._lows[start:end], self._highs[start:end] = boxes.lows, boxes.highs
-        self._owners[start:end] = start
-        self._cut[start:end] = False if cut is None else cut
-        self.entries[id], self._start[id] = boxes, start
-        if n:
-            self._ids[start] = id
-        self._n = end
-        self.uncut += n if cut is None else n - int(cut.sum())
-
-    def load(self, entries: dict[str, Boxes], boxes: Boxes, cut: Bools | None, room: int = 0) -> None:
-        """Hold just `entries`, whose boxes are `boxes` in their order, with room for more."""
-        n = len(boxes)
-        self._allocate(boxes.d, 2 * (n + room) + 16)
-        counts = np.array([len(own) for own in entries.values()], np.int64)
-        starts = np.cumsum(counts) - counts
-        self._lows[:n], self._highs[:n] = boxes.lows, boxes.highs
-        self._owners[:n] = np.repeat(starts, counts)
-        self._cut[:n] = False if cut is None else cut
-        self._n, self.uncut = n, n if cut is None else n - int(cut.sum())
-        self.entries = entries
-        self._start = dict(zip(entries, starts.tolist(), strict=True))
-        self._ids = {start: id for id, start in self._start.items() if len(entries[id])}
-
-    def remove(self, id: str) -> Boxes:
-        """Remove an entry; its boxes."""
-        boxes, start = self.entries.pop(id), self._start.pop(id)
-        if len(boxes):
-            del self._ids[start]
-            self._owners[start : start + len(boxes)] = -1
-            self.uncut -= len(boxes) - int(self._cut[start : start + len(boxes)].sum())
-        return boxes
-
-    def cut_of(self, id: str) -> Bools:
-        """Which boxes of an entry are cut out."""
-        start = self._start[id]
-        return self._cut[start : start + len(self.entries[id])].copy()
-
-    def set_cut(self, rows: Ints, cut: Bools) -> None:
-        """Say anew which of all live `rows` are cut out."""
-        self._cut[rows] = cut
-        self.uncut = len(cut) - int(cut.sum())
-
-    def rows(self, cut_only: bool = False) -> Ints:
-        """All live rows."""
-        live = self._owners[: self._n] >= 0
-        return np.flatnonzero(live & self._cut[: self._n] if cut_only else live)
-
-    def boxes(self, rows: Ints) -> Boxes:
-        return Boxes(self._lows[rows], self._highs[rows])
-
-    def ids(self, rows: Ints) -> list[str]:
-        """The entries that own `rows`, each once, in the order of their coming."""
-        return [self._ids[owner] for owner in np.unique(self._owners[rows]).tolist()]
-
-    def meeting(self, low: Ranks, high: Ranks, cut_only: bool = False) -> Ints:
-        rows = meeting(*self._arrays(), low, high)
-        return rows[self._cut[rows]] if cut_only else rows
-
-    def containing(self, low: Ranks, high: Ranks) -> int:
-        return containing(*self._arrays(), low, high, 0)
-
-    def contained(self, low: Ranks, high: Ranks) -> Ints:
-        return contained(*self._arrays(), low, high)
-
-    def inside(self, boxes: Boxes) -> list[str]:
-        """The entries all of whose boxes lie inside one of `boxes` each."""
-        rows = np.concatenate([self.contained(low, high) for low, high in boxes])
-        if len(rows) == 0:
-            return []
-        owners, counts = np.unique(self._owners[rows], return_counts=True)
-        ids = [self._ids[owner] for owner in owners.tolist()]
-        return [id for id, count in zip(ids, counts, strict=True) if count == len(self.entries[id])]
-
-    def _arrays(self) -> tuple[Ranks, Ranks, Ints]:
-        return self._lows[: self._n], self._highs[: self._n], self._owners[: self._n]
-
-    def check(self) -> None:
-        assert self.uncut == len(self.rows()) - len(self.rows(cut_only=True))
-        for id, boxes in self.entries.items():
-            start = self._start[id]
-            rows = np.arange(start, start + len(boxes))
-            assert self.boxes(rows) == boxes
-            assert (self._owners[rows] == start).all()
-        assert len(self.rows()) == sum(len(boxes) for boxes in self.entries.values())
+ASKED_MAX, SCANS_MAX = 30, 200_000
+"""Who covers what is not kept: passive entries that `fates` asks it for, and boxes to look at for that."""
 
 
 # --- the exact space ----------------------------------------------------------------------------------------
 
 
 class ExactSpace:
-    """The negative space of the boxes that are cut out: exactly what none of them covers."""
+    """The negative space of the boxes that are cut out: exactly what none of them covers.
+
+    Which active boxes are cut out are the marks of their rows.
+    """
 
     def __init__(
         self, domain: Boxes, largest_first: bool = True, boxes_max: int | None = None, merge_sweeps: int = 0
@@ -249,20 +72,19 @@ class ExactSpace:
         self.joined += self.tree.merge_if_grown(self._merge_sweeps)
         return cut
 
-    def give_back(self, boxes: Boxes, active: Rows) -> None:
+    def give_back(self, boxes: Boxes, active: EntryRows) -> None:
         """Make negative what only `boxes` had covered (figure 7, lines 6 to 20); not in `active` any more.
 
         Differs: the larger overlaps are subtracted first; if more is withdrawn than stays, or if the cap is
         exceeded, the space is built anew from what stays.
         Cost: O(active + overlapping entries * pieces) a box.
         """
-        if len(boxes) > len(active.rows(cut_only=True)):
+        if len(boxes) > active.marked:
             self._build(active, self._boxes_max)
             return
         for i, (low, high) in enumerate(boxes):
-            others = active.boxes(active.meeting(low, high, cut_only=True)).joined(
-                Boxes(boxes.lows[:i], boxes.highs[:i])
-            )
+            met = active.meeting(low, high)
+            others = active.boxes(met[active.marks(met)]).joined(Boxes(boxes.lows[:i], boxes.highs[:i]))
             left = self._uncovered(low, high, others)
             if left is None:
                 # Half the cap leaves room for what the next cancellations give back.
@@ -276,7 +98,7 @@ class ExactSpace:
         room = None if self._boxes_max is None else max(1, self._boxes_max - len(self.tree))
         hole = NegativeTree(Boxes(low[None], high[None]), self.tree.largest_first)
         others = others.clipped(low, high)
-        for i in np.argsort(-_shares(others), kind="stable"):
+        for i in _largest_first(others, self._domain):
             if len(hole) == 0:
                 break
             if not hole.subtract(others.lows[i], others.highs[i], room):
@@ -285,53 +107,42 @@ class ExactSpace:
             hole.merge(self._merge_sweeps)
         return hole.boxes()
 
-    def _build(self, active: Rows, boxes_max: int | None) -> None:
+    def _build(self, active: EntryRows, boxes_max: int | None) -> None:
         self.tree, cut = self._built(active, boxes_max)
-        active.set_cut(active.rows(), cut)
+        active.mark(cut)
 
-    def _built(self, active: Rows, boxes_max: int | None) -> tuple[NegativeTree, Bools]:
+    def _built(self, active: EntryRows, boxes_max: int | None) -> tuple[NegativeTree, Bools]:
         """The cube without the boxes of `active`, the larger cut out first, and which of them fitted."""
         tree = NegativeTree(self._domain, self.tree.largest_first)
-        boxes = active.boxes(active.rows())
+        boxes = active.boxes()
         cut = np.zeros(len(boxes), bool)
-        for i in np.argsort(-_shares(boxes), kind="stable"):
+        for i in _largest_first(boxes, self._domain):
             cut[i] = tree.subtract(boxes.lows[i], boxes.highs[i], boxes_max)
             tree.merge_if_grown(self._merge_sweeps)
         return tree, cut
 
-    def tidy(self, active: Rows) -> None:
+    def tidy(self, active: EntryRows) -> None:
         """Build the space anew if that takes fewer boxes and leaves no more of `active` uncut."""
         tree, cut = self._built(active, self._boxes_max)
-        if len(tree) < len(self.tree) and len(cut) - int(cut.sum()) <= active.uncut:
+        if len(tree) < len(self.tree) and int(cut.sum()) >= active.marked:
             self.tree = tree
-            active.set_cut(active.rows(), cut)
+            active.mark(cut)
 
-    def check(self, active: Rows) -> None:
+    def check(self, active: EntryRows) -> None:
         """Assert that what is negative and what is cut out are disjoint and together the cube.
 
         The volumes are compared where the union of the boxes has at most `GRID_MAX` cells.
         """
-        cut = active.boxes(active.rows(cut_only=True))
+        cut = active.boxes().take(active.marks())
         assert all(self.tree.covered(low, high) for low, high in cut), "a box that is cut out is negative"
         union = _union_volume(cut)
         if union is not None:
             assert self.tree.volume() + union == volume(self._domain), "negative + covered is not the cube"
 
 
-def _shares(boxes: Boxes) -> Floats:
-    """Each box's share of the whole rank space: a volume that cannot overflow."""
-    sides = (boxes.highs.view(np.uint64) - boxes.lows.view(np.uint64)).astype(float) + 1.0
-    return (sides * 2.0**-64).prod(axis=1)  # type: ignore[no-any-return]
-
-
-def _largest_first(entries: Mapping[str, Boxes], d: int) -> list[str]:
-    """The ids of entries, the larger first, equally large ones by id."""
-    if len(entries) < 2:
-        return list(entries)
-    shares = _shares(concatenated(list(entries.values()), d))
-    owners = np.repeat(np.arange(len(entries)), [len(boxes) for boxes in entries.values()])
-    sizes = np.bincount(owners, shares, len(entries))
-    return [id for _, id in sorted(zip((-sizes).tolist(), entries, strict=True))]
+def _largest_first(boxes: Boxes, domain: Boxes) -> Ints:
+    """The positions of boxes by their volume, the larger first."""
+    return np.argsort(-(boxes.sides() / domain.sides()).prod(axis=1), kind="stable")
 
 
 def _union_volume(boxes: Boxes) -> int | None:
@@ -367,35 +178,23 @@ def warm() -> None:
 # --- the reduction ------------------------------------------------------------------------------------------
 
 
-class _Packed(msgspec.Struct, array_like=True):
-    active: list[str]
-    passive: list[str]
-    counts: list[int]
-    boxes: bytes
+class _Own(msgspec.Struct, array_like=True):
     cut: bytes
     space: bytes
     joined: int
-    counters: dict[str, int]
 
 
-_COUNTERS = (
-    "withdrawn",
-    "reexamined",
-    "covered_by_one",
-    "covered_together",
-    "retired",
-    "rebuilds",
-    "rebuilds_kept",
-)
+COVERED, FORWARD = Decision(True), Decision(False)
 
 
-class NegativeSpace:
+class NegativeSpace(Withholding):
     """Entries towards one neighbour, those withheld that the forwarded ones cover together.
 
     Guarantee: the union of what is forwarded is the union of the live entries, in both modes; exact (below
     its cap of boxes) withholds everything that what is forwarded covers, approximate at least what one entry
     covers. Cost of adding: a walk of the tree and O(hits) cuts; of withdrawing: a scan of the entries and of
-    what overlaps the withdrawn one.
+    what overlaps the withdrawn one. Differs from the other methods that withhold: who covers whom is not kept, so
+    what a removal touches is judged again.
 
     >>> space = NegativeSpace(Boxes.of([([0, 0], [1000, 1000])]))
     >>> s1, s2 = Boxes.of([([175, 180], [510, 680])]), Boxes.of([([405, 110], [840, 540])])
@@ -407,20 +206,14 @@ class NegativeSpace:
     (['s3'], ('s1',))
     """
 
+    counted = ("withdrawn", "reexamined", "covered_by_one", "covered_together", "rebuilds", "rebuilds_kept")
+
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
-        assert isinstance(domain, Boxes)
-        assert len(domain) == 1, "the domain is one box: the cube"
-        self.settings = Settings.read(parameters or {})
-        self._domain = domain
-        self._active, self._passive = Rows(domain.d), Rows(domain.d)
+        super().__init__(domain)
+        self.settings = read(NegativeSpaceSettings, parameters)
+        self.retires = self.settings.retire
         self._exact: ExactSpace | None = None
         self._approximate: ApproximateSpace | None = None
-        self._start_space()
-        self._counters = dict.fromkeys(_COUNTERS, 0)
-        self._before: dict[str, Boxes | None] = {}
-        """What the neighbour held, for every entry that the update under way made active or passive."""
-
-    def _start_space(self) -> None:
         if self.settings.mode == "exact":
             self._exact = ExactSpace(self._domain, *self._cuts())
         else:
@@ -433,11 +226,6 @@ class NegativeSpace:
     def _fresh_approximate(self) -> ApproximateSpace:
         s = self.settings
         return ApproximateSpace(self._domain, *self._cuts(), s.k, s.choice, s.dynamic)
-
-    @staticmethod
-    def check_parameters(parameters: Mapping[str, object]) -> list[str]:
-        """All faults of `parameters`, for people."""
-        return _faults(parameters)
 
     @property
     def tree(self) -> NegativeTree:
@@ -458,78 +246,41 @@ class NegativeSpace:
         Differs: entries are subscribed largest first, whatever their order in `added`; the new ones of a step
         compete with the passive ones that it uncovered, so that the Delta is small and never repeats itself.
         """
-        self._before = {}
-        fresh: dict[str, Boxes] = {}
         for id, boxes in added.items():
             assert isinstance(boxes, Boxes)
-            boxes = Boxes(own(boxes.lows), own(boxes.highs))
             assert (boxes.lows >= self._domain.lows).all(), f"{id} leaves the cube"
             assert (boxes.highs <= self._domain.highs).all(), f"{id} leaves the cube"
-            if self._entry(id) != boxes:
-                fresh[id] = boxes
-        gone = [id for id in dict.fromkeys(removed) if id not in added and self._entry(id) is not None]
-        leaving = gone + [id for id in fresh if self._entry(id) is not None]
-        withdrawn = self._withdraw(leaving)
-        self._subscribe_all(withdrawn | fresh)
-        if leaving:
-            self._rebuild_if_worth_it()
-        return self._delta()
+        return super().update(added, removed)
 
-    def _entry(self, id: str) -> Boxes | None:
-        boxes = self._active.entries.get(id)
-        return self._passive.entries.get(id) if boxes is None else boxes
-
-    def _withdraw(self, ids: list[str]) -> dict[str, Boxes]:
+    def _take_out(self, ids: Sequence[str]) -> dict[str, Boxes]:
         """Remove entries and give their space back; take out and return the passive entries touched."""
-        holes, cut, active = [], [], []
+        holes: dict[str, Boxes] = {}
+        cut = []
         for id in ids:
             if id in self._passive:
                 self._passive.remove(id)
                 continue
-            active.append(id)
-            cut.append(self._active.cut_of(id))
-            holes.append(self._active.remove(id))
-            self._before.setdefault(id, holes[-1])
-        if not active:
+            cut.append(self._active.marks_of(id))
+            holes[id] = self._deactivate(id)
+        if not holes:
             return {}
-        self._counters["withdrawn"] += len(active)
-        hole = concatenated(holes, self._domain.d)
+        self._counts["withdrawn"] += len(holes)
+        hole = Boxes.concatenated(list(holes.values()), self._domain.d)
         if self._approximate is not None:
-            self._approximate.give_back(active)
+            self._approximate.give_back(list(holes))
         if self._exact is not None:
-            was_cut = np.concatenate(cut)
-            self._exact.give_back(hole.take(was_cut), self._active)
-        touched = [self._passive.meeting(low, high) for low, high in hole]
-        ids = self._passive.ids(np.concatenate(touched))
-        self._counters["reexamined"] += len(ids)
-        return {id: self._passive.remove(id) for id in ids}
+            self._exact.give_back(hole.take(np.concatenate(cut)), self._active)
+        touched = self._passive.ids(np.concatenate([self._passive.meeting(low, high) for low, high in hole]))
+        self._counts["reexamined"] += len(touched)
+        return {id: self._passive.remove(id) for id in touched}
 
-    def _subscribe_all(self, entries: Mapping[str, Boxes]) -> None:
-        """Subscribe entries, the larger first, equally large ones by their ids."""
-        for id in _largest_first(entries, self._domain.d):
-            self._subscribe(id, entries[id])
-
-    def _subscribe(self, id: str, boxes: Boxes) -> None:
-        if self._covered(boxes, count=True):
-            self._passive.add(id, boxes)
-            return
-        self._before.setdefault(id, None)
-        cut = None
-        if self._exact is not None:
-            cut = self._exact.subscribe(boxes)
-        if self._approximate is not None:
-            self._approximate.subscribe(id, boxes, len(self._active) + len(self._passive) + 1)
-        if self.settings.retire:
-            self._retire_inside(id, boxes, cut is None or bool(cut.all()))
-        self._active.add(id, boxes, cut)
-
-    def _covered(self, boxes: Boxes, count: bool = False) -> bool:
+    def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         """Whether every box is inside one box of an entry, or meets nothing negative.
 
         Pairs are asked first, as in [NEG08] §5. Passive entries count, last, because they are covered
         themselves. The exact space asks no pairs, unless the cap left active boxes that are not cut out.
         """
-        asks_pairs = self._active.uncut > 0
+        asks_pairs = self._active.size > self._active.marked
         by_one = True
         for low, high in boxes:
             if asks_pairs and self._active.containing(low, high) >= 0:
@@ -537,40 +288,45 @@ class NegativeSpace:
             if self.tree.covered(low, high):
                 by_one = False
             elif not asks_pairs or self._passive.containing(low, high) < 0:
-                return False
-        if count:
-            self._counters["covered_by_one" if by_one else "covered_together"] += 1
-        return True
+                return FORWARD
+        counts["covered_by_one" if by_one else "covered_together"] += 1
+        return COVERED
 
-    def _retire_inside(self, id: str, boxes: Boxes, is_cut: bool) -> None:
-        """Withdraw the active entries inside the new one, before it is among them.
+    def _activate(self, id: str, boxes: Boxes) -> None:
+        """Cut an entry out; withdraw the active entries inside it, before it is among them.
 
-        A new one that is not cut out cannot take over what is: nobody would give that space back.
+        One that is not cut out cannot take over what is: nobody would give that space back.
         """
-        for old in self._active.inside(boxes):
-            if not is_cut and self._active.cut_of(old).any():
+        cut = None
+        if self._exact is not None:
+            cut = self._exact.subscribe(boxes)
+        if self._approximate is not None:
+            self._approximate.subscribe(id, boxes, len(self._active) + len(self._passive) + 1)
+        is_cut = cut is None or bool(cut.all())
+        for inner in self._active.inside(boxes) if self.retires else ():
+            if not is_cut and self._active.marks_of(inner).any():
                 continue
             if self._approximate is not None:
-                self._approximate.hand_over(old, id)
-            retired = self._active.remove(old)
-            self._before.setdefault(old, retired)
-            self._passive.add(old, retired)
-            self._counters["retired"] += 1
+                self._approximate.hand_over(inner, id)
+            self._retire(inner, ())
+        self._before.setdefault(id, None)
+        self._active.add(id, boxes, cut)
 
-    def _rebuild_if_worth_it(self) -> None:
+    def _settle(self) -> None:
         """Recompute active and passive from all entries, once enough was withdrawn ([NEG08] §4, end).
 
         Worth it, and then done, if the neighbour holds fewer entries after it by at least as many as it must
         be sent. All of it travels in the Delta of this update.
         """
-        share, withdrawn = self.settings.rebuild, self._counters["withdrawn"]
+        share, withdrawn = self.settings.rebuild, self._counts["withdrawn"]
         if share == 0 or withdrawn == 0 or withdrawn < share * len(self._active):
             return
-        aside = NegativeSpace(self._domain, {f.name: getattr(self.settings, f.name) for f in fields(Settings)})
-        aside._subscribe_all(self._active.entries | self._passive.entries)
+        aside = NegativeSpace(self._domain, asdict(self.settings))
+        for id, boxes in largest_first(self._active.entries | self._passive.entries, self._domain):
+            aside._put_in(id, boxes)
         sent = sum(id not in self._active for id in aside._active.entries)
-        self._counters["withdrawn"] = 0
-        self._counters["rebuilds"] += 1
+        self._counts["withdrawn"] = 0
+        self._counts["rebuilds"] += 1
         if len(self._active) - len(aside._active) < max(sent, 1):
             self._tidy()
             return
@@ -578,7 +334,7 @@ class NegativeSpace:
             self._before.setdefault(id, self._active.entries.get(id))
         self._active, self._passive = aside._active, aside._passive
         self._exact, self._approximate = aside._exact, aside._approximate
-        self._counters["rebuilds_kept"] += 1
+        self._counts["rebuilds_kept"] += 1
 
     def _tidy(self) -> None:
         """Cut the same active entries out of a fresh cube, if that takes fewer boxes: nothing has to be sent."""
@@ -586,41 +342,33 @@ class NegativeSpace:
             self._exact.tidy(self._active)
         if self._approximate is not None:
             fresh = self._fresh_approximate()
-            for id in _largest_first(self._active.entries, self._domain.d):
-                fresh.subscribe(id, self._active.entries[id], len(self._active) + len(self._passive))
+            for id, boxes in largest_first(self._active.entries, self._domain):
+                fresh.subscribe(id, boxes, len(self._active) + len(self._passive))
             fresh.joined += self._approximate.joined
             if len(fresh) < len(self._approximate):
                 self._approximate = fresh
-
-    def _delta(self) -> Delta:
-        added: dict[str, Geometry] = {}
-        removed = []
-        for id in sorted(self._before):
-            before, now = self._before[id], self._active.entries.get(id)
-            if now is None and before is not None:
-                removed.append(id)
-            elif now is not None and (before is None or before != now):
-                added[id] = now
-        self._before = {}
-        return Delta(added, tuple(removed))
 
     # --- questions
 
     def decide(self, entry: Geometry) -> Decision:
         """Say whether `entry` would be withheld: by whom, or with a point that nothing covers."""
+        found = super().decide(entry)
         assert isinstance(entry, Boxes)
-        entry = Boxes(own(entry.lows), own(entry.highs))
-        if self._covered(entry):
-            rows = [self._active.containing(low, high) for low, high in entry]
-            if rows and min(rows) >= 0:
-                return Decision(True, tuple(self._active.ids(np.array(rows))), "inside boxes of these")
-            meeting = [self._active.meeting(low, high) for low, high in entry]
-            by = self._active.ids(np.concatenate(meeting)) if meeting else []
-            return Decision(True, tuple(by), "covered by these together" if by else "empty")
-        witness = self._witness(entry)
+        if found.covered:
+            by = self._coverers(entry.owned())
+            return Decision(True, by, "covered by these" if by else "empty")
+        witness = self._witness(entry.owned())
         if witness is None:
             return Decision(False, reason="no cover is known: part of it was never cut out of the negative space")
         return Decision(False, reason="a point of it is covered by nothing", witness=witness)
+
+    def _coverers(self, covered: Boxes) -> tuple[str, ...]:
+        """Active entries that cover boxes: one for each box, or else all that meet them."""
+        rows = [self._active.containing(low, high) for low, high in covered]
+        if rows and min(rows) >= 0:
+            return tuple(self._active.ids(np.array(rows)))
+        met = [self._active.meeting(low, high) for low, high in covered]
+        return tuple(self._active.ids(np.concatenate(met))) if met else ()
 
     def _witness(self, entry: Boxes) -> tuple[int, ...] | None:
         looked_at = 0
@@ -633,37 +381,40 @@ class NegativeSpace:
                     return None
         return None
 
-    def forwarded(self) -> dict[str, Geometry]:
-        """Everything the neighbour holds."""
-        return dict(self._active.entries)
+    def fate(self, id: str) -> Fate:
+        passive = self._passive.entries.get(id)
+        return Fate("forwarded") if passive is None else Fate.of("covered", self._coverers(passive))
+
+    def fates(self, ids: Sequence[str]) -> dict[str, Fate]:
+        """Who covers is looked for: for some entries only. Cost: at most `SCANS_MAX` boxes looked at."""
+        passive = [id for id in ids if id in self._passive]
+        asked = set(passive[: min(ASKED_MAX, SCANS_MAX // max(1, len(self._active)))])
+        unnamed = set(passive) - asked
+        return {id: Fate("covered") if id in unnamed else self.fate(id) for id in ids}
 
     def stats(self) -> dict[str, int | float]:
         """Counts of entries and boxes, the bytes of all boxes, and what was done so far."""
-        held = (*self._active.entries.values(), *self._passive.entries.values())
-        taken, uncut = 0, self._active.uncut
+        taken, uncut = 0, self._active.size - self._active.marked
         if self._approximate is not None:
             taken, uncut = self._approximate.taken, self._approximate.uncut(self._active.entries)
-        boxes = sum(len(b) for b in held) + len(self.tree) + taken
-        return {
-            "entries": len(held),
-            "forwarded": len(self._active),
-            "withheld": len(self._passive),
-            "bytes": boxes * 16 * self._domain.d,
+        told = super().stats()
+        del told["withdrawn"]
+        return told | {
+            "bytes": told["bytes"] + 16 * self._domain.d * (len(self.tree) + taken),
             "negative_boxes": len(self.tree),
             "taken_boxes": taken,
             "uncut_boxes": uncut,
             "merged": self._space.joined,
-            **{name: value for name, value in self._counters.items() if name != "withdrawn"},
         }
 
     def check(self) -> None:
         """Assert every invariant: what is negative and what is covered are disjoint and make the cube."""
-        self._active.check()
-        self._passive.check()
+        super().check()
         self.tree.check()
-        assert not self._active.entries.keys() & self._passive.entries.keys()
+        assert not self._group
         for id, boxes in self._passive.entries.items():
-            assert self._covered(boxes) or self._truly_covered(boxes), f"{id} is withheld and not covered"
+            found = not len(boxes) or self._judge(id, boxes, dict.fromkeys(self._counts, 0)).covered
+            assert found or self._truly_covered(boxes), f"{id} is withheld and not covered"
         if self._exact is not None:
             self._exact.check(self._active)
         if self._approximate is not None:
@@ -673,46 +424,25 @@ class NegativeSpace:
         """Whether the active boxes leave nothing of `boxes`: beyond the cap, the space may not know."""
         left = NegativeTree(boxes)
         for low, high in boxes:
-            for other in self._active.meeting(low, high):
-                left.subtract(*next(iter(self._active.boxes(np.array([other])))))
+            for other_low, other_high in self._active.boxes(self._active.meeting(low, high)):
+                left.subtract(other_low, other_high)
         return len(left) == 0
 
     # --- state
 
-    def encode(self) -> bytes:
-        """Pack the whole state; the first byte is the format number."""
-        entries = [*self._active.entries.values(), *self._passive.entries.values()]
-        cut = [self._active.cut_of(id) for id in self._active.entries] or [np.zeros(0, bool)]
-        packed = _Packed(
-            active=list(self._active.entries),
-            passive=list(self._passive.entries),
-            counts=[len(b) for b in entries],
-            boxes=pack_boxes(concatenated(entries, self._domain.d)),
-            cut=np.packbits(np.concatenate(cut)).tobytes(),
-            space=self.tree.encode() if self._approximate is None else self._approximate.encode(),
-            joined=self._space.joined,
-            counters=self._counters,
-        )
-        return bytes([FORMAT]) + msgspec.msgpack.encode(packed)
+    def _own(self) -> bytes:
+        cut = np.packbits(self._active.marks()).tobytes()
+        space = self.tree.encode() if self._approximate is None else self._approximate.encode()
+        return formats.write(FORMAT, _Own(cut, space, self._space.joined))
 
-    @classmethod
-    def decode(cls, blob: bytes, domain: Geometry, parameters: Mapping[str, object] | None = None) -> NegativeSpace:
-        """The reduction that `encode` packed; `domain` and `parameters` must be those it was made with."""
-        if not blob or blob[0] != FORMAT:
-            raise HilcastError("bad-state", f"a negative space of format {blob[:1].hex() or 'nothing'}")
-        packed = msgspec.msgpack.decode(blob[1:], type=_Packed)
-        made = cls(domain, parameters)
-        made._counters = packed.counters
-        boxes, _ = unpack_boxes(packed.boxes)
-        cut = np.unpackbits(np.frombuffer(packed.cut, np.uint8)).astype(bool)
-        entries = split(boxes, packed.active + packed.passive, packed.counts)
-        n = sum(packed.counts[: len(packed.active)])
-        passive = {id: entries.pop(id) for id in packed.passive}
-        made._active.load(entries, Boxes(boxes.lows[:n], boxes.highs[:n]), cut[:n])
-        made._passive.load(passive, Boxes(boxes.lows[n:], boxes.highs[n:]), None)
-        if made._exact is not None:
-            made._exact.tree, made._exact.joined = NegativeTree.decode(packed.space), packed.joined
-        if made._approximate is not None:
-            made._approximate.restore(packed.space)
-            made._approximate.joined = packed.joined
-        return made
+    def _restore_own(self, blob: bytes) -> None:
+        own = formats.read("a negative space", FORMAT, blob, _Own)
+        cut = np.unpackbits(np.frombuffer(own.cut, np.uint8))
+        if len(own.cut) != (self._active.size + 7) // 8:
+            raise formats.unreadable("a negative space", f"{len(cut)} marks of {self._active.size} boxes")
+        self._active.mark(cut[: self._active.size].astype(bool))
+        if self._exact is not None:
+            self._exact.tree = NegativeTree.decode(own.space)
+        if self._approximate is not None:
+            self._approximate.restore(own.space)
+        self._space.joined = own.joined

@@ -21,20 +21,20 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from state import formats
 from state.reductions.negative_tree import (
     BENEFIT,
     BENEFIT_COST,
     COST,
     NegativeTree,
-    concatenated,
     in_order,
     merged_boxes,
-    pack_boxes,
-    split,
-    unpack_boxes,
     volume,
 )
 from state.space.boxes import Boxes
+from state.space.packing import PackedEntries, pack_boxes, pack_numbers, unpack_entries
+
+FORMAT = 1
 
 CHOICES = {"benefit-cost": BENEFIT_COST, "benefit": BENEFIT, "cost": COST}
 """The selection metrics of §5: the volume cut out per new box, the volume, 1 / new boxes."""
@@ -42,9 +42,7 @@ CHOICES = {"benefit-cost": BENEFIT_COST, "benefit": BENEFIT, "cost": COST}
 
 class _Packed(msgspec.Struct, array_like=True):
     tree: bytes
-    ids: list[str]
-    counts: list[int]
-    boxes: bytes
+    covered_by: PackedEntries
 
 
 class ApproximateSpace:
@@ -125,7 +123,7 @@ class ApproximateSpace:
 
     def _owned(self) -> Boxes:
         """All CoveredBy boxes, the position of their owner as the first dimension."""
-        taken = concatenated(list(self.covered_by.values()), self.tree.d)
+        taken = Boxes.concatenated(list(self.covered_by.values()), self.tree.d)
         counts = [len(boxes) for boxes in self.covered_by.values()]
         owner = np.repeat(np.arange(len(counts)), counts)[:, None]
         return Boxes(np.hstack([owner, taken.lows]), np.hstack([owner, taken.highs]))
@@ -147,17 +145,16 @@ class ApproximateSpace:
         assert volume(everything) == volume(domain), "R and CoveredBy do not fill the cube"
 
     def encode(self) -> bytes:
-        ids = list(self.covered_by)
         # In a fixed order, because what `subtract_best` returns follows the tree's shape.
-        owned = in_order(self._owned())
-        counts = np.bincount(owned.lows[:, 0], minlength=len(ids)).tolist()
-        boxes = Boxes(owned.lows[:, 1:], owned.highs[:, 1:])
-        return msgspec.msgpack.encode(_Packed(self.tree.encode(), ids, counts, pack_boxes(boxes)))
+        taken = in_order(self._owned())
+        sizes = np.bincount(taken.lows[:, 0], minlength=len(self.covered_by))
+        boxes = pack_boxes(Boxes(taken.lows[:, 1:], taken.highs[:, 1:]))
+        covered_by = PackedEntries(list(self.covered_by), pack_numbers(sizes), boxes)
+        return formats.write(FORMAT, _Packed(self.tree.encode(), covered_by))
 
     def restore(self, blob: bytes) -> None:
         """Take over the state that `encode` packed."""
-        packed = msgspec.msgpack.decode(blob, type=_Packed)
+        packed = formats.read("an approximate space", FORMAT, blob, _Packed)
         self.tree = NegativeTree.decode(packed.tree)
-        boxes, _ = unpack_boxes(packed.boxes)
-        self.covered_by = split(boxes, packed.ids, packed.counts)
+        self.covered_by, boxes = unpack_entries(packed.covered_by, self.tree.d)
         self.taken = len(boxes)

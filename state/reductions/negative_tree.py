@@ -22,21 +22,21 @@ splits nothing, space is given back as it is, and equal histories hold equal box
 
 from __future__ import annotations
 
-import struct
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from state import formats
 from state.arrays import Floats, Ints
-from state.errors import HilcastError
 from state.kernels import njit
-from state.space.boxes import Boxes, Ranks
+from state.space.boxes import Boxes, Ranks, owned
+from state.space.packing import pack_boxes, unpack_boxes
 
 LEAF = -1
 """First child of a negative box."""
 DEAD = -2
 """First child of a node below which nothing is negative any more."""
-FORMAT = 1
+FORMAT = 2
 REBALANCE_MIN = 64
 """Cuts below which building anew is not worth a call."""
 MERGE_MIN = 64
@@ -458,14 +458,6 @@ def _build(rows: Ranks, bounds: Ranks, child: Nodes, scale: Floats) -> int:
     return used
 
 
-def own(ranks: Ranks) -> Ranks:
-    """The array itself, or a copy where it is read-only or no plain run of memory.
-
-    numba compiles a kernel anew, for seconds, for each kind of array; arrays out of a message are read-only.
-    """
-    return ranks if ranks.flags.writeable and ranks.flags.c_contiguous else np.array(ranks, order="C")
-
-
 def warm() -> None:
     """Compile or load every kernel of the tree."""
     tree = NegativeTree(Boxes.of([([0], [99])]))
@@ -478,6 +470,12 @@ def warm() -> None:
 
 
 # --- the tree -----------------------------------------------------------------------------------------------
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    largest_first: bool
+    merged_at: int
+    boxes: bytes
 
 
 class NegativeTree:
@@ -525,7 +523,7 @@ class NegativeTree:
 
         Cost: a walk to the first negative box that meets it, or past all that do not.
         """
-        return not _meets_any(self._bounds, self._child, own(low), own(high), self._stack)
+        return not _meets_any(self._bounds, self._child, owned(low), owned(high), self._stack)
 
     def all_covered(self, boxes: Boxes) -> bool:
         """Tell whether nothing of any of `boxes` is negative."""
@@ -533,7 +531,7 @@ class NegativeTree:
 
     def meeting(self, low: Ranks, high: Ranks) -> Boxes:
         """The parts of the negative boxes inside [low, high], in the order of their low corners."""
-        n_hits, _ = self._find(own(low), own(high))
+        n_hits, _ = self._find(owned(low), owned(high))
         rows = self._bounds[self._hits[:n_hits]]
         return in_order(Boxes(np.maximum(rows[:, : self.d], low), np.minimum(rows[:, self.d :], high)))
 
@@ -565,7 +563,7 @@ class NegativeTree:
         Guarantee: at most 2d - 1 boxes more per box hit (proposition 2).
         Cost: O(hits * d²) after the walk; now and then O(n log n) to build anew, paid by as many cuts.
         """
-        low, high = own(low), own(high)
+        low, high = owned(low), owned(high)
         n_hits, n_trail = self._find(low, high)
         if n_hits == 0:
             return True
@@ -584,7 +582,7 @@ class NegativeTree:
         (a box that does not fit is passed over), and an emptied box is free; figure 8 counts pieces, goes a
         step beyond k, never takes the chosen box off its list, and does not ask whether the list is empty.
         """
-        low, high = own(low), own(high)
+        low, high = owned(low), owned(high)
         n_hits, n_trail = self._find(low, high)
         if n_hits == 0:
             return Boxes.empty(self.d), 0
@@ -629,19 +627,14 @@ class NegativeTree:
 
     def encode(self) -> bytes:
         """Pack the boxes, the order of cuts and when they were merged; the first byte is the format number."""
-        return struct.pack("<BBI", FORMAT, self.largest_first, self._merged_at) + pack_boxes(self.boxes())
+        return formats.write(FORMAT, _Packed(self.largest_first, self._merged_at, pack_boxes(self.boxes())))
 
     @classmethod
     def decode(cls, blob: bytes) -> NegativeTree:
         """The tree of the boxes that `encode` packed."""
-        if len(blob) < 6 or blob[0] != FORMAT:
-            raise HilcastError(
-                "bad-state", f"a negative tree of format {blob[:1].hex() or 'nothing'}, not {FORMAT:02x}"
-            )
-        _, largest_first, merged_at = struct.unpack_from("<BBI", blob)
-        boxes, _ = unpack_boxes(blob, 6)
-        tree = cls(boxes, bool(largest_first))
-        tree._merged_at = merged_at
+        packed = formats.read("a negative tree", FORMAT, blob, _Packed)
+        tree = cls(unpack_boxes(packed.boxes), packed.largest_first)
+        tree._merged_at = packed.merged_at
         return tree
 
     def check(self) -> None:
@@ -738,23 +731,6 @@ def in_order(boxes: Boxes) -> Boxes:
     return boxes.take(order)
 
 
-def concatenated(parts: list[Boxes], d: int) -> Boxes:
-    """All boxes of `parts`, in their order."""
-    if not parts:
-        return Boxes.empty(d)
-    return Boxes(np.concatenate([b.lows for b in parts]), np.concatenate([b.highs for b in parts]))
-
-
-def split(boxes: Boxes, ids: list[str], counts: list[int]) -> dict[str, Boxes]:
-    """The reverse of `concatenated`: each id's boxes, as views."""
-    parts, start = {}, 0
-    lows, highs = boxes.lows, boxes.highs
-    for id, count in zip(ids, counts, strict=True):
-        parts[id] = Boxes(lows[start : start + count], highs[start : start + count])
-        start += count
-    return parts
-
-
 def volume(boxes: Boxes) -> int:
     """The sum of the boxes' numbers of points, exactly."""
     total = 0
@@ -800,45 +776,3 @@ def _joined_along(boxes: Boxes, j: int) -> Boxes:
     joined = highs[first]
     joined[:, j] = highs[last, j]
     return Boxes(lows[first], joined)
-
-
-def pack_boxes(boxes: Boxes) -> bytes:
-    """Pack boxes by columns, as positions in a table of the column's distinct values where that is shorter.
-
-    Every face of a negative box is a face of some active box, so distinct values are few.
-    """
-    columns = [*boxes.lows.T, *boxes.highs.T]
-    return struct.pack("<II", len(boxes), boxes.d) + b"".join(_pack_column(column) for column in columns)
-
-
-def _pack_column(column: Ranks) -> bytes:
-    values, position = np.unique(column, return_inverse=True)
-    width = 1 if len(values) <= 1 << 8 else 2 if len(values) <= 1 << 16 else 4
-    if 4 + 8 * len(values) + width * len(column) >= 8 * len(column):
-        return b"\x08" + column.astype("<i8").tobytes()
-    head = struct.pack("<BI", width, len(values))
-    return head + values.astype("<i8").tobytes() + position.astype(f"<u{width}").tobytes()
-
-
-def unpack_boxes(blob: bytes, offset: int = 0) -> tuple[Boxes, int]:
-    """Read boxes that `pack_boxes` wrote at `offset`; return them and the offset after them.
-
-    >>> boxes = Boxes.of([([0, -5], [0, 4]), ([1, 2**63 - 1], [3, 2**63 - 1])])
-    >>> unpack_boxes(b"..." + pack_boxes(boxes), 3)[0] == boxes
-    True
-    """
-    n, d = struct.unpack_from("<II", blob, offset)
-    offset += 8
-    table = np.empty((2 * d, n), np.int64)
-    for column in table:
-        width = blob[offset]
-        offset += 1
-        if width == 8:
-            column[:] = np.frombuffer(blob, "<i8", n, offset)
-        else:
-            (count,) = struct.unpack_from("<I", blob, offset)
-            values = np.frombuffer(blob, "<i8", count, offset + 4)
-            offset += 4 + 8 * count
-            column[:] = values[np.frombuffer(blob, f"<u{width}", n, offset)]
-        offset += width * n
-    return Boxes(np.ascontiguousarray(table[:d].T), np.ascontiguousarray(table[d:].T)), offset

@@ -1,7 +1,7 @@
 """Probabilistic subsumption: an entry is withheld when random guesses find no point of it uncovered.
 
 Implements [RSPC06]: the decision is `rspc.decide`; active and passive entries, cancelling and expiry (§5: the passive
-ones that a cancelled one covered are judged again) are `group_covering.py`. Opt-in, for it may lose: an entry that is
+ones that a cancelled one covered are judged again) are `withholding.py`. Opt-in, for it may lose: an entry that is
 not covered is withheld with probability at most `error`. `hybrid.py` asks the same questions and loses nothing.
 
 Draws are seeded from the entry's id and box. So a replay decides the same; and brokers along a chain that hold the same
@@ -12,24 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from state.errors import ConfigError
-from state.reductions.group_covering import GroupCovering, number_faults
+from state.reductions.group_covering import GroupCovering, counted
+from state.reductions.parameters import ProbabilisticSettings, read
 from state.reductions.rspc import STEPS, Verdict, decide
 from state.space.boxes import Ranks
 from state.space.packing import Geometry
-
-ERROR = 0.001
-TRIALS_MAX = 20_000
-"""About a millisecond of guessing a box."""
 
 
 class _Guessing:
     """The judge of [RSPC06]."""
 
-    steps = STEPS
-
-    def __init__(self, error: float, trials_max: int) -> None:
-        self.error, self.trials_max = error, trials_max
+    def __init__(self, settings: ProbabilisticSettings) -> None:
+        self.error, self.trials_max = settings.error, settings.trials_max
 
     def __call__(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, seed: int) -> Verdict:
         return decide(low, high, lows, highs, error=self.error, trials_max=self.trials_max, seed=seed)
@@ -50,28 +44,14 @@ class Probabilistic(GroupCovering):
     >>> left, right = Boxes.of([([0, 0], [50, 99])]), Boxes.of([([40, 0], [99, 99])])
     >>> sorted(p.update({"left": left, "right": right, "middle": Boxes.of([([30, 10], [70, 20])])}).added)
     ['left', 'right']
-    >>> p.group("middle")
+    >>> p.fate("middle").by
     ('right', 'left')
     >>> delta = p.update({}, ["left"])
     >>> sorted(delta.added), delta.removed
     (['middle'], ('left',))
     """
 
+    counted = counted(STEPS)
+
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
-        given = dict(parameters or {})
-        faults = self.check_parameters(given)
-        if faults:
-            raise ConfigError(faults)
-        settings = {"error": ERROR, "trials_max": TRIALS_MAX} | given
-        super().__init__(domain, _Guessing(**settings))  # type: ignore[arg-type]
-
-    @staticmethod
-    def check_parameters(parameters: Mapping[str, object]) -> list[str]:
-        """What is wrong with the parameters, in words; nothing if all is well."""
-        return number_faults("probabilistic", parameters, {"trials_max": 1}, ("error",))
-
-    @classmethod
-    def decode(cls, blob: bytes, domain: Geometry, parameters: Mapping[str, object] | None = None) -> Probabilistic:
-        made = cls(domain, parameters)
-        made._restore(blob)
-        return made
+        super().__init__(domain, _Guessing(read(ProbabilisticSettings, parameters)))

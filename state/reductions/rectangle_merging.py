@@ -1,7 +1,7 @@
-"""Merging by minimum bounding rectangle ([MICS09] §3.6, figure 5b): the imperfect baseline of merging.
+"""Merging by minimum bounding rectangle ([MICS09] §3.6, figure 5b), perfect or within a budget.
 
 Boxes are gathered in groups, and a neighbour gets the bounding rectangle of each. That is one box however
-many it stands for, and it also covers space that nobody asked for: the excess that MICS avoids (figure 5c).
+many it stands for. With a budget it also covers space that nobody asked for: the excess that MICS avoids (figure 5c).
 
        ┌───┐                     ┌─────────┐
        │ a │ ┌───┐    becomes    │ a . . . │     extra: every dot
@@ -11,55 +11,49 @@ many it stands for, and it also covers space that nobody asked for: the excess t
 Which boxes to group well is NP-complete (the paper's [15]); here a box joins, of all groups, the one whose rectangle
 grows over the least space that neither held, if that is at most `budget` times what the two hold. With a budget
 of 0 only such boxes merge that make a rectangle exactly: perfect merging, as far as rectangles can.
+
+A group goes under the id of its first member's entry, and of its box where that is not the first: `b1/s7`, `b1/s7.2`.
+No subscription has an id with a point in it, so the names of a part's groups differ, also from those that come from
+other neighbours: behind each of these are other brokers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 import numpy as np
 
+from state import formats
 from state.arrays import Bools, Floats
-from state.errors import HilcastError
-from state.reductions.packing import pack_entries, unpack_entries_and
-from state.reductions.reduction import Decision, Delta
+from state.reductions.entry_rows import EntryRows
+from state.reductions.parameters import MergingSettings, read
+from state.reductions.reduction import Decision, Delta, Fate
 from state.space.boxes import Boxes, Ranks
-from state.space.packing import Geometry, pack_numbers, unpack_numbers
+from state.space.packing import (
+    Geometry,
+    PackedEntries,
+    pack_entries,
+    pack_numbers,
+    unpack_entries,
+    unpack_numbers,
+)
 
-FORMAT = 1
+FORMAT = 2
 Member = tuple[str, int]
 """An entry's id and the number of one of its boxes."""
 
 
-class _Rectangles:
-    """The rectangles of all groups in flat arrays, for one vectorised look at all of them."""
-
-    def __init__(self, d: int) -> None:
-        self.lows = np.empty((16, d), np.int64)
-        self.highs = np.empty((16, d), np.int64)
-        self.n = 0
-
-    def append(self, low: Ranks, high: Ranks) -> None:
-        if self.n == len(self.lows):
-            self.lows = np.concatenate([self.lows, np.empty_like(self.lows)])
-            self.highs = np.concatenate([self.highs, np.empty_like(self.highs)])
-        self.lows[self.n], self.highs[self.n] = low, high
-        self.n += 1
-
-    def delete(self, at: int) -> None:
-        """Fill the hole with the last one."""
-        self.n -= 1
-        self.lows[at], self.highs[at] = self.lows[self.n], self.highs[self.n]
-
-    def box(self, at: int) -> Boxes:
-        return Boxes(self.lows[at : at + 1].copy(), self.highs[at : at + 1].copy())
+class _State(msgspec.Struct, array_like=True):
+    entries: PackedEntries
+    groups: bytes
+    """How many groups there are, the size of each, then their members as positions among all boxes."""
+    merged: int
 
 
 def _volumes(lows: Ranks, highs: Ranks) -> Floats:
     """Cells of each box, 0 if it is upside down, as floats: sides of 2^64 in many dimensions fit."""
-    # Unsigned subtraction wraps to the true width; floats subtracted would lose it, ranks being up to 2^63.
-    sides = (highs.view(np.uint64) - lows.view(np.uint64)).astype(np.float64) + 1.0
-    return np.where(highs >= lows, sides, 0.0).prod(axis=1)  # type: ignore[no-any-return]
+    return np.where(highs >= lows, Boxes(lows, highs).sides(), 0.0).prod(axis=1)  # type: ignore[no-any-return]
 
 
 def added_space(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> tuple[Floats, Floats]:
@@ -81,148 +75,154 @@ def makes_rectangles(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> Bool
 class RectangleMerging:
     """Forwards the bounding rectangles of groups of boxes, each under the id of the group's first member.
 
-    Implements [MICS09] figure 5b. A group that loses a member is taken apart and its members are placed anew, so
-    that nothing remains of what was withdrawn.
-    Guarantee: superset; each merge adds at most `budget` times what it merges.
+    Implements [MICS09] figure 5b. A group that loses a member is taken apart and its members are placed anew, in the
+    step that takes the old rectangle back, so that nothing remains of what was withdrawn and nothing else is lost.
+    Guarantee: a budget of 0: exact; else a superset, each merge adding at most `budget` times what it merges.
     Cost: O(groups * d) a box, vectorised; a removal that of the group's members.
 
     >>> merging = RectangleMerging(Boxes.of([([0, 0], [9, 9])]), {"budget": 0.5})
     >>> a, b = Boxes.of([([0, 0], [1, 3])]), Boxes.of([([2, 1], [3, 3])])
     >>> delta = merging.update({"a": a, "b": b})
     >>> {id: (box.lows.tolist(), box.highs.tolist()) for id, box in delta.added.items()}
-    {'0.a': ([[0, 0]], [[3, 3]])}
+    {'a': ([[0, 0]], [[3, 3]])}
     """
 
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
         assert isinstance(domain, Boxes)
-        faults = self.check_parameters(parameters or {})
-        if faults:
-            raise HilcastError("bad-config", "; ".join(faults))
         self.domain = domain
-        self.budget = float((parameters or {}).get("budget", 0.0))  # type: ignore[arg-type]
+        self.budget = read(MergingSettings, parameters).budget
         self._entries: dict[str, Boxes] = {}
-        self._groups: list[list[Member]] = []
-        """Members of each group, the one that it is named after first; the rows of `_rectangles`."""
-        self._rows: dict[str, int] = {}
-        """The row of each group."""
-        self._rectangles = _Rectangles(domain.d)
+        self._groups: dict[str, list[Member]] = {}
+        """Members of each group, the one that it is named after first."""
+        self._of: dict[Member, str] = {}
+        """The group of each box."""
+        self._rectangles = EntryRows(domain.d)
+        """One box for each group."""
         self._merged = 0
+        self._before: dict[str, Boxes | None] = {}
+        """What the neighbour held, of every group that the step under way touched."""
 
-    @staticmethod
-    def check_parameters(parameters: Mapping[str, object]) -> list[str]:
-        """The faults of the parameters: `budget`, a number from 0, is the only one."""
-        faults = [f"parameter {name!r} is unknown" for name in parameters if name != "budget"]
-        budget = parameters.get("budget", 0)
-        is_number = isinstance(budget, int | float) and not isinstance(budget, bool)
-        if not is_number or not 0 <= budget < float("inf"):  # type: ignore[operator]
-            faults.append(f"parameter 'budget' is {budget!r}, not a number from 0")
-        return faults
+    # --- changes
 
     def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
         """Add, replace and remove entries; the neighbour's rectangles change by the difference."""
-        gone = {id for id in removed if id in self._entries and id not in added}
-        gone |= {id for id in added if id in self._entries}
-        before: dict[str, Boxes | None] = {}
-        homeless = self._take_apart(gone, before)
-        for id in gone:
-            del self._entries[id]
+        self._before = {}
+        news: dict[str, Boxes] = {}
         for id, boxes in added.items():
             assert isinstance(boxes, Boxes)
+            if self._entries.get(id) != boxes:
+                news[id] = boxes.owned()
+        gone = [id for id in dict.fromkeys(removed) if id in self._entries and id not in added]
+        homeless = self._take_apart([*gone, *(id for id in news if id in self._entries)])
+        for id in gone:
+            del self._entries[id]
+        for id, boxes in news.items():
+            self._entries.pop(id, None)
             self._entries[id] = boxes
             homeless += [(id, i) for i in range(len(boxes))]
         for member in homeless:
-            self._place(member, before)
-        return self._delta(before)
+            self._place(member)
+        return self._delta()
 
-    def _delta(self, before: dict[str, Boxes | None]) -> Delta:
+    def _delta(self) -> Delta:
         new: dict[str, Geometry] = {}
         removed = []
-        for name, old in before.items():
-            now = self._rectangles.box(self._rows[name]) if name in self._rows else None
+        for name, old in self._before.items():
+            now = self._rectangles.entries.get(name)
             if now is None and old is not None:
                 removed.append(name)
             elif now is not None and (old is None or old != now):
                 new[name] = now
         return Delta(new, tuple(removed))
 
-    def _take_apart(self, gone: set[str], before: dict[str, Boxes | None]) -> list[Member]:
+    def _take_apart(self, gone: Sequence[str]) -> list[Member]:
         """Dissolve every group with a member that goes; return the members that stay."""
-        hit = [members for members in self._groups if any(id in gone for id, _ in members)] if gone else []
-        for members in hit:
-            name = _group_id(members)
-            at, last = self._rows.pop(name), len(self._groups) - 1
-            before.setdefault(name, self._rectangles.box(at))
-            if at < last:
-                self._groups[at] = self._groups[last]
-                self._rows[_group_id(self._groups[at])] = at
-            self._groups.pop()
-            self._rectangles.delete(at)
-        return [member for members in hit for member in members if member[0] not in gone]
+        leaving = [(id, i) for id in gone for i in range(len(self._entries[id]))]
+        stay: list[Member] = []
+        for name in dict.fromkeys(self._of[member] for member in leaving):
+            self._before.setdefault(name, self._rectangles.remove(name))
+            stay += self._groups.pop(name)
+        for member in stay:
+            del self._of[member]
+        going = set(leaving)
+        return [member for member in stay if member not in going]
 
-    def _place(self, member: Member, before: dict[str, Boxes | None]) -> None:
+    def _place(self, member: Member) -> None:
         """Add one box to a group that holds it, to the one that grows least, or make it a group."""
         low, high = self._box(member)
-        at = self._holding(low, high)
-        if at is None:
-            at = self._cheapest(low, high)
-        if at is None:
-            self._rows[_group_id([member])] = len(self._groups)
-            before.setdefault(_group_id([member]), None)
-            self._groups.append([member])
-            self._rectangles.append(low, high)
+        name, box = self._holding(low, high), Boxes(low[None], high[None])
+        grown = self._cheapest(low, high) if name is None else name
+        if grown is None:
+            name = self._of[member] = _name(member)
+            self._before.setdefault(name, None)
+            self._groups[name] = [member]
+            self._rectangles.add(name, box)
             return
-        before.setdefault(_group_id(self._groups[at]), self._rectangles.box(at))
-        self._groups[at].append(member)
-        self._rectangles.lows[at] = np.minimum(self._rectangles.lows[at], low)
-        self._rectangles.highs[at] = np.maximum(self._rectangles.highs[at], high)
+        self._groups[grown].append(member)
+        self._of[member] = grown
         self._merged += 1
-
-    def _cheapest(self, low: Ranks, high: Ranks) -> int | None:
-        """The group whose rectangle would grow over the least space, if that is within the budget."""
-        n = self._rectangles.n
-        if n == 0:
-            return None
-        lows, highs = self._rectangles.lows[:n], self._rectangles.highs[:n]
-        extra, both = added_space(lows, highs, low, high)
-        # Volumes are rounded; that must not let a merge pass for perfect.
-        if self.budget:
-            extra = np.where(extra <= self.budget * both, extra, np.inf)
-        else:
-            extra = np.where(makes_rectangles(lows, highs, low, high), 0.0, np.inf)
-        best = int(np.argmin(extra))
-        return best if np.isfinite(extra[best]) else None
+        if name is None:
+            old = self._rectangles.remove(grown)
+            self._before.setdefault(grown, old)
+            self._rectangles.add(grown, old.joined(box).bounding())
 
     def _box(self, member: Member) -> tuple[Ranks, Ranks]:
         boxes = self._entries[member[0]]
         return boxes.lows[member[1]], boxes.highs[member[1]]
 
+    def _holding(self, low: Ranks, high: Ranks) -> str | None:
+        """The first group whose rectangle holds a box."""
+        row = self._rectangles.containing(low, high)
+        return None if row < 0 else self._rectangles.owners(np.array([row]))[0]
+
+    def _cheapest(self, low: Ranks, high: Ranks) -> str | None:
+        """The group whose rectangle would grow over the least space, if that is within the budget."""
+        if not len(self._rectangles):
+            return None
+        live = self._rectangles.live()
+        rectangles = self._rectangles.boxes(live)
+        # Volumes are rounded; that must not let a merge pass for perfect.
+        if self.budget:
+            extra, both = added_space(rectangles.lows, rectangles.highs, low, high)
+            extra = np.where(extra <= self.budget * both, extra, np.inf)
+        else:
+            extra = np.where(makes_rectangles(rectangles.lows, rectangles.highs, low, high), 0.0, np.inf)
+        best = int(np.argmin(extra))
+        return self._rectangles.owners(live[best : best + 1])[0] if np.isfinite(extra[best]) else None
+
+    # --- questions
+
     def decide(self, entry: Geometry) -> Decision:
         """Covered if each of its boxes lies in one rectangle."""
         assert isinstance(entry, Boxes)
-        by: list[str] = []
-        for low, high in entry:
+        by: dict[str, None] = {}
+        for low, high in entry.owned():
             held = self._holding(low, high)
             if held is None:
                 return Decision(False, tuple(by), "a box lies in no single rectangle")
-            by.append(_group_id(self._groups[held]))
-        return Decision(True, tuple(dict.fromkeys(by)), "every box lies in one rectangle")
-
-    def _holding(self, low: Ranks, high: Ranks) -> int | None:
-        """The first group whose rectangle holds a box."""
-        n = self._rectangles.n
-        inside = (self._rectangles.lows[:n] <= low).all(axis=1) & (self._rectangles.highs[:n] >= high).all(axis=1)
-        return int(np.argmax(inside)) if inside.any() else None
+            by[held] = None
+        return Decision(True, tuple(by), "every box lies in one rectangle")
 
     def rectangles(self) -> Boxes:
         """What is forwarded, as one set of boxes; they may overlap."""
-        n = self._rectangles.n
-        return Boxes(self._rectangles.lows[:n].copy(), self._rectangles.highs[:n].copy())
+        return self._rectangles.boxes()
 
     def forwarded(self) -> dict[str, Geometry]:
-        return {name: self._rectangles.box(at) for name, at in self._rows.items()}
+        return dict(self._rectangles.entries)
+
+    def fate(self, id: str) -> Fate:
+        """Forwarded if its groups hold nothing else, else merged."""
+        names = list(dict.fromkeys(self._of[id, i] for i in range(len(self._entries[id]))))
+        if not names:
+            return Fate("covered")
+        alone = all(other == id for name in names for other, _ in self._groups[name])
+        return Fate("forwarded") if alone and names == [id] else Fate.of("forwarded" if alone else "merged", names)
+
+    def fates(self, ids: Sequence[str]) -> dict[str, Fate]:
+        return {id: self.fate(id) for id in ids}
 
     def stats(self) -> dict[str, int | float]:
-        boxes = sum(len(boxes) for boxes in self._entries.values())
+        boxes = len(self._of)
         return {
             "entries": len(self._entries),
             "forwarded": len(self._groups),
@@ -233,45 +233,54 @@ class RectangleMerging:
 
     def check(self) -> None:
         """Assert: every box is in one group, and each rectangle bounds its members exactly."""
-        members = [member for group in self._groups for member in group]
+        self._rectangles.check()
+        members = {member: name for name, group in self._groups.items() for member in group}
+        assert members == self._of
         assert sorted(members) == sorted((id, i) for id, boxes in self._entries.items() for i in range(len(boxes)))
-        assert self._rows == {_group_id(group): at for at, group in enumerate(self._groups)}
-        for at, group in enumerate(self._groups):
-            boxes = [self._box(member) for member in group]
-            assert (np.min([low for low, _ in boxes], axis=0) == self._rectangles.lows[at]).all()
-            assert (np.max([high for _, high in boxes], axis=0) == self._rectangles.highs[at]).all()
+        assert self._groups.keys() == self._rectangles.entries.keys()
+        for name, group in self._groups.items():
+            assert name == _name(group[0])
+            assert self._rectangles.entries[name] == self._bounding(group)
+
+    def _bounding(self, group: Sequence[Member]) -> Boxes:
+        lows, highs = zip(*map(self._box, group), strict=True)
+        return Boxes(np.min(lows, axis=0, keepdims=True), np.max(highs, axis=0, keepdims=True))
+
+    # --- state
 
     def encode(self) -> bytes:
-        """Pack the entries, and for each group its members as positions among all boxes."""
-        first, positions = 0, {}
-        for id, boxes in self._entries.items():
-            positions.update({(id, i): first + i for i in range(len(boxes))})
-            first += len(boxes)
-        numbers = [self._merged, len(self._groups), *(len(group) for group in self._groups)]
-        numbers += [positions[member] for group in self._groups for member in group]
-        return pack_entries(FORMAT, self._entries, pack_numbers(numbers))
+        """Pack the entries and the groups, in the order of their rectangles."""
+        members = ((id, i) for id, boxes in self._entries.items() for i in range(len(boxes)))
+        positions = {member: position for position, member in enumerate(members)}
+        groups = [self._groups[name] for name in self._rectangles.entries]
+        numbers = [len(groups), *map(len, groups), *(positions[member] for group in groups for member in group)]
+        entries = pack_entries(self._entries, self.domain.d)
+        return formats.write(FORMAT, _State(entries, pack_numbers(numbers), self._merged))
 
     @classmethod
     def decode(cls, blob: bytes, domain: Geometry, parameters: Mapping[str, object] | None = None) -> RectangleMerging:
         """The reduction that `encode` packed."""
         self = cls(domain, parameters)
-        self._entries, extra = unpack_entries_and(FORMAT, blob)
-        members = [(id, i) for id, boxes in self._entries.items() for i in range(len(boxes))]
-        head, at = unpack_numbers(extra, 2)
-        self._merged, count = int(head[0]), int(head[1])
-        sizes, at = unpack_numbers(extra, count, at)
-        positions, _ = unpack_numbers(extra, len(members), at)
-        for group in np.split(positions, np.cumsum(sizes)[:-1]) if count else []:
-            self._groups.append([members[position] for position in group.tolist()])
-            self._rows[_group_id(self._groups[-1])] = len(self._rows)
-            boxes = [self._box(member) for member in self._groups[-1]]
-            self._rectangles.append(
-                np.min([low for low, _ in boxes], axis=0), np.max([high for _, high in boxes], axis=0)
-            )
+        state = formats.read("merged rectangles", FORMAT, blob, _State)
+        self._entries, boxes = unpack_entries(state.entries, self.domain.d)
+        self._merged = state.merged
+        members = [(id, i) for id, own in self._entries.items() for i in range(len(own))]
+        count, at = unpack_numbers(state.groups, 1)
+        sizes, at = unpack_numbers(state.groups, int(count[0]), at)
+        positions, at = unpack_numbers(state.groups, len(members), at)
+        whole = sorted(positions.tolist()) == list(range(len(members))) and int(sizes.sum()) == len(members)
+        if not whole or at != len(state.groups) or not (sizes > 0).all():
+            raise formats.unreadable("merged rectangles", f"groups of {len(boxes)} boxes")
+        for rows in np.split(positions, np.cumsum(sizes)[:-1]) if len(sizes) else []:
+            group = [members[row] for row in rows.tolist()]
+            name = _name(group[0])
+            self._groups[name] = group
+            self._of |= dict.fromkeys(group, name)
+            self._rectangles.add(name, boxes.take(rows).bounding())
         return self
 
 
-def _group_id(members: list[Member]) -> str:
-    """The id of a group: the number and the id of its first member's box, unlike that of any other group."""
-    id, number = members[0]
-    return f"{number}.{id}"
+def _name(member: Member) -> str:
+    """The id of the group that begins with a box."""
+    id, number = member
+    return f"{id}.{number}" if number else id

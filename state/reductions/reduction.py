@@ -14,11 +14,16 @@ forwarded entry is one Hilbert range whose id is made from its ends: anonymous, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
 
 from state.space.packing import Geometry
+
+NAMED_MAX = 8
+"""Ids that one fate names; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,36 @@ class Decision:
     """A point that nothing covers, where the method has one."""
 
 
+class Fate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of an entry towards a neighbour, and under which ids the neighbour holds it.
+
+    forwarded, nobody named     the neighbour holds it as it is, under its own id
+    forwarded, by ranges        the neighbour holds just these
+    covered, by ids             withheld: these, forwarded, contain it between them; none: not known which
+    merged, by ids              others have a share in what the neighbour holds
+    held-back                   no advertisement that came from the neighbour meets it
+    """
+
+    how: Literal["forwarded", "covered", "merged", "held-back"]
+    by: tuple[str, ...] = ()
+    """At most `NAMED_MAX` ids."""
+    more: int = 0
+    """How many more there are."""
+
+    @classmethod
+    def of(cls, how: Literal["forwarded", "covered", "merged"], ids: Sequence[str]) -> Fate:
+        """The fate by these ids, of which the first are named."""
+        return cls(how, tuple(ids[:NAMED_MAX]), max(0, len(ids) - NAMED_MAX))
+
+    def carriers(self, id: str) -> tuple[str, ...]:
+        """The ids under which the neighbour holds the entry `id`, as far as they are named.
+
+        >>> Fate("forwarded").carriers("b1/s1"), Fate("covered", ("b1/s7",), 3).carriers("b1/s1")
+        (('b1/s1',), ('b1/s7',))
+        """
+        return (id,) if self.how == "forwarded" and not self.by else self.by
+
+
 @runtime_checkable
 class Reduction(Protocol):
     """Entries towards one neighbour in one cube.
@@ -67,6 +102,14 @@ class Reduction(Protocol):
 
     def forwarded(self) -> dict[str, Geometry]:
         """Everything the neighbour holds after the deltas so far."""
+        ...
+
+    def fate(self, id: str) -> Fate:
+        """What became of a live entry."""
+        ...
+
+    def fates(self, ids: Sequence[str]) -> dict[str, Fate]:
+        """What became of live entries, side by side; where it is dear to know who covers, the first are named."""
         ...
 
     def stats(self) -> dict[str, int | float]:

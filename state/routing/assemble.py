@@ -11,7 +11,7 @@ Rows leave in batches of some megabytes: a column of Arrow holds at most 2 GB, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,15 +20,13 @@ import pyarrow as pa
 
 from state.arrays import Bools, Bytes, Ints, Offsets
 from state.columns import column, copy
-from state.config import Config
 from state.kernels import njit
 from state.messages import Output
-from state.routing.envelope import HEADER, Envelopes, read
+from state.routing.envelope import HEADER, Envelopes
 
 SCHEMA = pa.schema(
     [("topic", pa.string()), ("key", pa.binary()), ("value", pa.binary()), ("headers", pa.list_(HEADER))]
 )
-INPUT = pa.schema([SCHEMA.field("topic"), ("partition", pa.int32()), ("offset", pa.int64()), *list(SCHEMA)[1:]])
 BATCH_BYTES = 64 << 20
 """About how much one outgoing batch holds."""
 _NO_NULLS: Bools = np.zeros(0, bool)
@@ -194,17 +192,6 @@ def fixed(rows: Bytes) -> pa.Array:
     return _strings(pa.binary(), offsets, np.ascontiguousarray(rows).reshape(-1), _NO_NULLS)
 
 
-def warm(config: Config) -> None:
-    """Compile what copies headers, or load it from the cache, before the first batch needs it."""
-    header = [{"key": "a", "value": b"1"}]
-    row = {"topic": "t", "partition": 0, "offset": 0, "key": b"", "value": b"{}", "headers": header}
-    outgoing, first = Outgoing(), np.zeros(1, np.int64)
-    outgoing.code("t")
-    outgoing.add(first, first, {"b": first + outgoing.pool([b"2"])})
-    for _ in build(outgoing, read(pa.RecordBatch.from_pylist([row], INPUT), config)):
-        pass
-
-
 @njit
 def _fill(
     kept: Offsets, first: Ints, counts: Ints, name_at: Offsets, value_at: Offsets,
@@ -247,7 +234,7 @@ def _fill(
     to_name[slot], to_value[slot] = name, value
 
 
-def plain(outputs: list[Output]) -> pa.RecordBatch | None:
+def plain(outputs: Sequence[Output]) -> pa.RecordBatch | None:
     """Rows that were made one by one: dead letters and the routing log."""
     if not outputs:
         return None

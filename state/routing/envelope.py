@@ -10,6 +10,7 @@ application/cloudevents+json`) is read event by event; topics of `[[sources]]` g
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,6 +28,35 @@ STRUCTURED = b"application/cloudevents"
 DROPPED = "hilcast_"
 """Incoming headers of this beginning are ours to write, and not passed on."""
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+INPUT = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(HEADER)),
+    ]
+)
+"""The columns of a batch, as the route query reads them from Kafka."""
+
+
+def input_topics(config: Config) -> list[str]:
+    """What routing reads: publications, topics of existing producers, links from other deployments."""
+    return sorted({config.topics.publications, *(source.topic for source in config.sources), *_links_in(config)})
+
+
+def _links_in(config: Config) -> dict[str, tuple[str, str]]:
+    """By link topic from another deployment: the neighbour it comes from, and our broker it leads to."""
+    hosts, neighbours = config.deployment.hosts, config.overlay.neighbours
+    return {config.topics.link(a, b): (a, b) for b in hosts for a in neighbours(b) if a not in hosts}
+
+
+class Refusal(NamedTuple):
+    """Why an event is not routed: what its dead letter says."""
+
+    code: str
+    reason: str
 
 
 class Column:
@@ -51,6 +81,10 @@ class Column:
             self.texts.append(text)
         self.codes[rows] = self.texts.index(text)
 
+    def where(self, text: str) -> Ints:
+        """The rows that have this text."""
+        return np.flatnonzero(self.codes == self.texts.index(text)) if text in self.texts else np.empty(0, np.int64)
+
     def __getitem__(self, row: int) -> str | None:
         code = self.codes[row]
         return None if code < 0 else self.texts[code]
@@ -61,6 +95,7 @@ class Envelopes:
     """One Arrow batch of input records, with what routing needs of each."""
 
     table: pa.RecordBatch
+    topic: Column
     values: pa.Array
     """The JSON object of attributes: the value itself, or `data` of a structured event."""
     broker: Column
@@ -75,8 +110,8 @@ class Envelopes:
     """Positions in the flattened headers of what is passed on (incoming hilcast_* are dropped)."""
     kept_counts: Ints
     missing: dict[str, Bools]
-    bad: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Code and reason by row, for what cannot be used."""
+    refused: dict[int, Refusal] = field(default_factory=dict)
+    """By row: what cannot be read."""
     identities: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     """Source and id by row, where they are not in the headers."""
 
@@ -108,7 +143,7 @@ class Envelopes:
 
 
 def read(table: pa.RecordBatch, config: Config) -> Envelopes:
-    """Read one Arrow batch; whatever is wrong with a row is noted in `bad`, never raised."""
+    """Read one Arrow batch; whatever is wrong with a row is noted in `refused`, never raised."""
     n = table.num_rows
     lengths, names, contents = _flatten(table.column("headers"))
     ends = np.cumsum(lengths)
@@ -121,6 +156,7 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
     found = {name: _taken(contents, last[:, i]) for i, name in enumerate(REQUIRED) if name != "ce_specversion"}
     envelopes = Envelopes(
         table,
+        Column.of(table.column("topic").cast(pa.binary())),
         table.column("value"),
         Column.of(found["ce_broker"]),
         Column.of(found["ce_type"]),
@@ -133,13 +169,13 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
         kept_counts,
         {name: sizes[last[:, i]] == 0 for i, name in enumerate(REQUIRED)},
     )
-    topics = Column.of(table.column("topic").cast(pa.binary()))
-    _adapt_sources(envelopes, config, topics)
+    _adapt_sources(envelopes, config)
     _read_structured(envelopes, kinds)
-    _read_origins(envelopes, config, topics)
+    _read_origins(envelopes, config)
     for name in REQUIRED:
         for row in np.flatnonzero(envelopes.missing[name]).tolist():
-            envelopes.bad.setdefault(row, ("bad-event", f"the CloudEvents attribute {name} is missing"))
+            why = Refusal("bad-event", f"the CloudEvents attribute {name} is missing")
+            envelopes.refused.setdefault(row, why)
     return envelopes
 
 
@@ -200,12 +236,12 @@ def _taken(contents: pa.Array, positions: Ints) -> pa.Array:
     return contents.take(pa.array(positions, mask=positions < 0))
 
 
-def _adapt_sources(envelopes: Envelopes, config: Config, topics: Column) -> None:
+def _adapt_sources(envelopes: Envelopes, config: Config) -> None:
     """Fill in what plain JSON of an existing producer lacks."""
     for source in config.sources:
-        if source.topic not in topics.texts:
+        rows = envelopes.topic.where(source.topic)
+        if not len(rows):
             continue
-        rows = np.flatnonzero(topics.codes == topics.texts.index(source.topic))
         missing = {name: envelopes.missing[name].copy() for name in REQUIRED}
         envelopes.broker.put(rows[missing["ce_broker"][rows]], source.broker)
         envelopes.type.put(rows[missing["ce_type"][rows]], source.type)
@@ -256,7 +292,7 @@ def _read_one(envelopes: Envelopes, row: int, value: bytes | None) -> bytes:
     else:
         reason = "a structured event must be a JSON object"
     if not isinstance(event, dict):
-        envelopes.bad[row] = ("bad-event", reason)
+        envelopes.refused[row] = Refusal("bad-event", reason)
         for name in REQUIRED:
             envelopes.missing[name][row] = False
         return b"{}"
@@ -270,19 +306,16 @@ def _read_one(envelopes: Envelopes, row: int, value: bytes | None) -> bytes:
     envelopes.identities[row] = (found["ce_source"].encode(), found["ce_id"].encode())
     data = event.get("data")
     if not isinstance(data, dict):
-        envelopes.bad[row] = ("bad-event", "`data` of a structured event must be a JSON object")
+        envelopes.refused[row] = Refusal("bad-event", "`data` of a structured event must be a JSON object")
         return b"{}"
     return msgspec.json.encode(data)
 
 
-def _read_origins(envelopes: Envelopes, config: Config, topics: Column) -> None:
+def _read_origins(envelopes: Envelopes, config: Config) -> None:
     """Records of link topics stand at the far end of the link, whatever broker they entered at."""
-    hosts = config.deployment.hosts
-    for broker in hosts:
-        for neighbour in config.overlay.neighbours(broker):
-            topic = config.topics.link(neighbour, broker)
-            if neighbour not in hosts and topic in topics.texts:
-                rows = np.flatnonzero(topics.codes == topics.texts.index(topic))
-                envelopes.origin.put(rows, neighbour)
-                envelopes.broker.put(rows, broker)
-                envelopes.missing["ce_broker"][rows] = False
+    for topic, (neighbour, broker) in _links_in(config).items():
+        rows = envelopes.topic.where(topic)
+        if len(rows):
+            envelopes.origin.put(rows, neighbour)
+            envelopes.broker.put(rows, broker)
+            envelopes.missing["ce_broker"][rows] = False

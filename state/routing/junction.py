@@ -1,8 +1,12 @@
 """One broker and type, ready to route: all its compiled parts joined, and kept joined while parts change.
 
-    parts (index.py)  ──update──>  owners     number ─> id, client, destination, filter
-                                   matcher    boxes of local clients, by number of their owner
-                                   links      per neighbour: boxes under numbers of their own, or one table of ranges
+    parts (compiled_part.py)  ──update──>  subscriptions   number ─> id, client, destination, filter
+                                           matcher         boxes of subscriptions, by number
+                                           links           per neighbour: boxes under numbers of their own,
+                                                           or one table of ranges
+
+Of a subscription the *id* is what its client calls it, the *entry* its place in a part, the *number* what a junction
+calls it: one small integer for as long as its entry does not change.
 
 A part that changed is compared with what it was; only the entries that differ are taken out and put in. So a change
 costs what it concerns, not what there is: numbers of what stays are kept, those of what went are used again.
@@ -13,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +40,25 @@ from state.space.packing import BOXES, Packed, unpack
 from state.space.ranges import Ranges
 
 _NONE: Ints = np.empty(0, np.int64)
+
+
+class Pairs(NamedTuple):
+    """Pairs of an event and a subscription: the row of one, the number of the other at its junction."""
+
+    rows: Ints
+    numbers: Ints
+
+    @classmethod
+    def none(cls) -> Pairs:
+        return cls(_NONE, _NONE)
+
+    def take(self, some: Ints | Bools) -> Pairs:
+        """These of the pairs."""
+        return Pairs(self.rows[some], self.numbers[some])
+
+    def joined(self, other: Pairs) -> Pairs:
+        """The pairs of both, one after the other."""
+        return Pairs(np.concatenate([self.rows, other.rows]), np.concatenate([self.numbers, other.numbers]))
 
 
 class NumberedBoxes:
@@ -76,7 +100,8 @@ class _Placed:
     """A part and the numbers of what it holds."""
 
     part: CompiledPart
-    owners: Ints
+    numbers: Ints
+    """By entry: the number of the subscription."""
     links: dict[str, Ints]
     """By neighbour: the number of each box of the link."""
 
@@ -91,24 +116,24 @@ class Junction:
     event_type: EventType
     grid: Grid
     ids: list[str] = field(default_factory=list)
-    """By owner; owners that are free have an empty id and no box."""
+    """By number; numbers that are free have an empty id and no box."""
     clients: list[str] = field(default_factory=list)
     destinations: list[str] = field(default_factory=list)
     residuals: dict[int, Callable[[Mapping[str, object]], bool]] = field(default_factory=dict)
     doubtful: Ints = field(default_factory=lambda: _NONE)
-    """Owners whose boxes are a superset even for points."""
+    """Numbers of subscriptions whose boxes are a superset even for points."""
     grouped: Bools = field(default_factory=lambda: np.empty(0, bool))
-    """By owner: whether its client may be served through group and broadcast topics."""
+    """By number: whether the client may be served through group and broadcast topics."""
     link_boxes: dict[str, NumberedBoxes] = field(default_factory=dict)
     link_ranges: dict[str, CompiledTable] = field(default_factory=dict)
     promises: Promises = field(init=False)
     """The advertisements that entered here."""
     version: int = 0
-    """Of the owners: what was computed by owner holds as long as it stays."""
+    """Of the subscriptions: what was computed by number holds as long as it stays."""
     _local: NumberedBoxes = field(init=False)
     _placed: dict[Key, _Placed] = field(default_factory=dict)
     _texts: dict[int, str] = field(default_factory=dict)
-    """By owner: the text of its residual filter."""
+    """By number: the text of the residual filter."""
     _filters: dict[str, tuple[Filter, Compiled]] = field(default_factory=dict)
     """By text: every filter that is checked here, read and compiled once."""
 
@@ -152,18 +177,18 @@ class Junction:
         new: list[tuple[CompiledPart, Ints, Ints]] = []
         for key, part in changed.items():
             was = before[key]
-            same = np.full(len(part.ids), -1) if was is None else _same_owners(was, part)
+            same = np.full(len(part.ids), -1) if was is None else _same_entries(was, part)
             fresh = np.flatnonzero(same < 0)
             if was is not None:
-                gone.append(np.setdiff1d(was.owners, same))
+                gone.append(np.setdiff1d(was.numbers, same))
             same[fresh] = self._local.take(len(fresh))
-            self._placed[key].owners = same
+            self._placed[key].numbers = same
             new.append((part, fresh, same))
-            rows, owners = unpack(part.boxes), np.frombuffer(part.owners, "<i4")
+            rows, entry = unpack(part.boxes), np.frombuffer(part.owners, "<i4")
             assert isinstance(rows, Boxes)
-            mine = np.ones(len(owners), bool) if was is None else np.isin(owners, fresh)
+            mine = np.ones(len(entry), bool) if was is None else np.isin(entry, fresh)
             boxes.append(rows.take(mine))
-            numbers.append(same[owners[mine]])
+            numbers.append(same[entry[mine]])
         away = np.concatenate([_NONE, *gone])
         if not len(away) and not any(len(fresh) for _, fresh, _ in new):
             return
@@ -172,7 +197,7 @@ class Junction:
         self._local.free(away)
 
     def _register(self, away: Ints, new: list[tuple[CompiledPart, Ints, Ints]]) -> None:
-        """Write down who the owners are now."""
+        """Write down what the numbers stand for now."""
         room = self._local.numbers - len(self.ids)
         for column in (self.ids, self.clients, self.destinations):
             column += [""] * room
@@ -180,22 +205,22 @@ class Junction:
         doubtful[self.doubtful] = True
         self.grouped = np.append(self.grouped, np.zeros(room, bool))
         doubtful[away] = self.grouped[away] = False
-        for owner in away.tolist():
-            self.ids[owner] = self.clients[owner] = self.destinations[owner] = ""
-            self.residuals.pop(owner, None)
-            self._texts.pop(owner, None)
+        for number in away.tolist():
+            self.ids[number] = self.clients[number] = self.destinations[number] = ""
+            self.residuals.pop(number, None)
+            self._texts.pop(number, None)
         for part, fresh, numbers in new:
-            for i, owner in zip(fresh.tolist(), numbers[fresh].tolist(), strict=True):
-                self.ids[owner], self.clients[owner] = part.ids[i], part.clients[i]
-                self.destinations[owner] = part.destinations[i]
-                if i in part.residuals:
-                    self._texts[owner] = part.residuals[i]
-                    self.residuals[owner] = self._read(part.residuals[i])[1]
+            for entry, number in zip(fresh.tolist(), numbers[fresh].tolist(), strict=True):
+                self.ids[number], self.clients[number] = part.ids[entry], part.clients[entry]
+                self.destinations[number] = part.destinations[entry]
+                if entry in part.residuals:
+                    self._texts[number] = part.residuals[entry]
+                    self.residuals[number] = self._read(part.residuals[entry])[1]
             doubtful[numbers[np.intersect1d(part.doubtful, fresh).astype(np.int64)]] = True
             self.grouped[numbers[np.intersect1d(part.grouped, fresh).astype(np.int64)]] = True
         self.doubtful = np.flatnonzero(doubtful)
         self.version += 1
-        for cached in ("id_column", "_targets"):
+        for cached in ("id_column", "_recipients"):
             self.__dict__.pop(cached, None)
 
     def _update_links(self, changed: Mapping[Key, CompiledPart], before: Mapping[Key, _Placed | None]) -> None:
@@ -266,29 +291,29 @@ class Junction:
 
     @cached_property
     def id_column(self) -> pa.Array:
-        """Ids of the owners, for gathering."""
+        """Ids by number, for gathering."""
         return pa.array([id.encode() for id in self.ids], pa.binary())
 
     @cached_property
-    def _targets(self) -> tuple[list[tuple[str, str]], Ints]:
-        """The distinct pairs of client and destination, and which of them each owner has."""
+    def _recipients(self) -> tuple[list[tuple[str, str]], Ints]:
+        """The distinct pairs of client and destination, and by number which of them it is."""
         own: dict[tuple[str, str], int] = {}
         pairs = zip(self.clients, self.destinations, strict=True)
         codes = [own.setdefault(pair, len(own)) for pair in pairs]
         return list(own), np.array(codes, np.int64)
 
-    def target_codes(self, table: dict[tuple[str, str], int]) -> Ints:
-        """The number of each owner's (client, destination) in `table`, which grows as needed."""
-        pairs, codes = self._targets
+    def recipients(self, table: dict[tuple[str, str], int]) -> Ints:
+        """By number the place of its client and destination in `table`, which grows as needed."""
+        pairs, codes = self._recipients
         return np.array([table.setdefault(pair, len(table)) for pair in pairs], np.int64)[codes]
 
-    def interested(self, ranks: Ints) -> tuple[Ints, Ints]:
-        """Pairs (event row, owner) whose boxes hold; `doubtful` owners are still to be checked exactly."""
-        return self._local.matcher.match(ranks, near=True)
+    def interested(self, ranks: Ints) -> Pairs:
+        """Events and subscriptions whose boxes hold; `doubtful` ones are still to be checked exactly."""
+        return Pairs(*self._local.matcher.match(ranks, near=True))
 
-    def touched(self, lows: Ints, highs: Ints) -> tuple[Ints, Ints]:
-        """Pairs (imprecise event, owner) whose boxes meet; every one is still to be checked exactly."""
-        return self._local.matcher.match_boxes(lows, highs)
+    def touched(self, lows: Ints, highs: Ints) -> Pairs:
+        """Imprecise events and subscriptions whose boxes meet; every one is still to be checked exactly."""
+        return Pairs(*self._local.matcher.match_boxes(lows, highs))
 
     def wanted(self, neighbour: str, ranks: Ints, index: Ints) -> Bools:
         """For each event whether the link to `neighbour` wants it; may be a superset, never less.
@@ -314,11 +339,11 @@ class Junction:
         return wanted
 
     def check(self) -> None:
-        """Assert that the owners are those of the parts, each once, and that the matchers are sound."""
-        owners = np.concatenate([_NONE, *(placed.owners for placed in self._placed.values())])
-        assert len(np.unique(owners)) == len(owners)
+        """Assert that the numbers are those of the parts, each once, and that the matchers are sound."""
+        given = np.concatenate([_NONE, *(placed.numbers for placed in self._placed.values())])
+        assert len(np.unique(given)) == len(given)
         assert len(self.ids) == len(self.clients) == len(self.destinations) == len(self.grouped) == self._local.numbers
-        assert {i for i, id in enumerate(self.ids) if id} <= set(owners.tolist())
+        assert {number for number, id in enumerate(self.ids) if id} <= set(given.tolist())
         for boxes in (self._local, *self.link_boxes.values()):
             boxes.matcher.check()
         for neighbour, link in self.link_boxes.items():
@@ -326,26 +351,26 @@ class Junction:
             assert len(np.unique(numbers)) == len(numbers) == len(link.matcher)
 
 
-def _same_owners(was: _Placed, part: CompiledPart) -> Ints:
-    """For each owner of a part its number, if it was there with equal boxes and equal words; else -1."""
-    number = {id: (i, int(owner)) for i, (id, owner) in enumerate(zip(was.part.ids, was.owners, strict=True))}
-    old, new = _Owners(was.part), _Owners(part)
+def _same_entries(was: _Placed, part: CompiledPart) -> Ints:
+    """By entry of a part its number, if it was there with equal boxes and equal words; else -1."""
+    known = {id: (i, int(number)) for i, (id, number) in enumerate(zip(was.part.ids, was.numbers, strict=True))}
+    old, new = _Entries(was.part), _Entries(part)
     same = np.full(len(part.ids), -1, np.int64)
     for i, id in enumerate(part.ids):
-        found = number.get(id)
+        found = known.get(id)
         if found is not None and old.entry(found[0]) == new.entry(i):
             same[i] = found[1]
     return same
 
 
-class _Owners:
-    """The owners of a part, to be compared one by one."""
+class _Entries:
+    """The entries of a part, to be compared one by one."""
 
     def __init__(self, part: CompiledPart) -> None:
         self.part = part
         self.doubtful, self.grouped = set(part.doubtful), set(part.grouped)
-        owners = np.frombuffer(part.owners, "<i4")
-        self.ends = (np.searchsorted(owners, np.arange(len(part.ids) + 1)) * part.d * 8).tolist()
+        of_box = np.frombuffer(part.owners, "<i4")
+        self.ends = (np.searchsorted(of_box, np.arange(len(part.ids) + 1)) * part.d * 8).tolist()
 
     def entry(self, i: int) -> tuple[object, ...]:
         part, a, b = self.part, self.ends[i], self.ends[i + 1]

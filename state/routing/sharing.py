@@ -25,7 +25,7 @@ from state.distribution.assignment import BROADCAST, Assignment
 from state.distribution.cells import CellGrid
 from state.distribution.groups import CATCH_ALL, group_of_cells
 from state.distribution.method import NEVER, Choice, choose, served_by_group, sizes_of
-from state.routing.junction import Junction
+from state.routing.junction import Junction, Pairs
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Message:
     """One message for several clients: the ids that hold, by client."""
 
     row: int
-    number: int
-    """Of the group topic, or BROADCAST."""
+    group: int
+    """The number of the group topic, or BROADCAST."""
     matched: Mapping[str, list[str]]
 
 
@@ -43,7 +43,7 @@ class Shared:
     """What became of the matches of one broker and type."""
 
     single: Bools
-    """By pair: whether it goes to the client's own topic."""
+    """By pair of the matches: whether it goes to the client's own topic."""
     messages: list[Message] = field(default_factory=list)
     figures: dict[str, int] = field(default_factory=dict)
     """By method: `unicast`, `group`, `broadcast` messages; `_saved`: copies that one message for several clients saved;
@@ -65,8 +65,9 @@ class Sharing:
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
-        self._codes: dict[str, tuple[Junction, int, Ints]] = {}
-        self._number = {client: i for i, client in enumerate(assignment.clients)}
+        self._place = {client: i for i, client in enumerate(assignment.clients)}
+        self._clients: dict[str, tuple[Junction, int, Ints]] = {}
+        """By type: the junction and its version that were asked last, and the clients of its subscriptions."""
         self._types = {
             name: _Compiled(
                 CellGrid(tuple(groups.dims), tuple(np.frombuffer(c, "<i8") for c in groups.cuts)),
@@ -78,30 +79,29 @@ class Sharing:
             for name, groups in assignment.types.items()
         }
 
-    def share(self, junction: Junction, type_name: str, ranks: Ints, found: Ints, owners: Ints) -> Shared:
-        """Decide for the pairs (found[i], owners[i]) of one broker; `ranks` are those of the whole batch.
+    def share(self, junction: Junction, type_name: str, ranks: Ints, matches: Pairs) -> Shared:
+        """Decide for the matches of one broker; `ranks` are those of the whole batch.
 
         Cost: O(pairs log pairs), vectorised but for the names in the messages.
         """
-        shared = Shared(np.ones(len(found), bool))
+        shared = Shared(np.ones(len(matches.rows), bool))
         groups = self._types.get(type_name)
         if groups is None or not junction.grouped.any():
             return shared
-        codes = self._codes_of(junction, type_name)[owners]
-        able = np.flatnonzero(junction.grouped[owners] & (codes >= 0))
+        client = self._clients_of(junction, type_name)[matches.numbers]
+        able = np.flatnonzero(junction.grouped[matches.numbers] & (client >= 0))
         if not len(able):
             return shared
-        rows, event = np.unique(found[able], return_inverse=True)
+        rows, event = np.unique(matches.rows[able], return_inverse=True)
         width = len(self.assignment.clients)
-        pairs, of = np.unique(event * width + codes[able], return_inverse=True)
+        pairs, of = np.unique(event * width + client[able], return_inverse=True)
         label = group_of_cells(groups.cells, groups.labels, groups.grid.cells_of(ranks[rows]))
         choice = self._choose(groups, label, pairs // width, pairs % width)
         alone = np.isin(pairs, choice.unicast_rows * width + choice.unicast_clients)
         shared.single[able] = alone[of]
-        together = able[~alone[of]]
-        number = np.where(choice.broadcast, BROADCAST, choice.group + groups.first)
-        numbers = number[event[~alone[of]]]
-        self._write(shared, junction, found[together], numbers, owners[together])
+        together = np.flatnonzero(~alone[of])
+        group = np.where(choice.broadcast, BROADCAST, choice.group + groups.first)
+        shared.messages = _messages(junction, matches.take(able[together]), group[event[together]])
         shared.figures = self._shared_figures(groups, shared.messages)
         shared.figures |= {"unicast": int(alone.sum()), "unicast_spared": _spared(groups, choice, label, pairs, width)}
         return shared
@@ -114,33 +114,35 @@ class Sharing:
             everybody if broadcast is not None else None, NEVER if broadcast is None else broadcast,
         )  # fmt: skip
 
-    def _codes_of(self, junction: Junction, type_name: str) -> Ints:
-        """The number of each owner's client here, -1 for those that read no shared topic."""
-        known = self._codes.get(type_name)
+    def _clients_of(self, junction: Junction, type_name: str) -> Ints:
+        """By number of a subscription: which client of the assignment has it, -1 if that reads no shared topic."""
+        known = self._clients.get(type_name)
         if known is None or known[0] is not junction or known[1] != junction.version:
-            codes = np.array([self._number.get(client, -1) for client in junction.clients], np.int64)
-            self._codes[type_name] = known = (junction, junction.version, codes)
+            clients = np.array([self._place.get(client, -1) for client in junction.clients], np.int64)
+            self._clients[type_name] = known = (junction, junction.version, clients)
         return known[2]
-
-    def _write(self, shared: Shared, junction: Junction, rows: Ints, numbers: Ints, owners: Ints) -> None:
-        matched: dict[tuple[int, int], dict[str, list[str]]] = {}
-        for row, number, owner in zip(rows.tolist(), numbers.tolist(), owners.tolist(), strict=True):
-            clients = matched.setdefault((row, number), {})
-            clients.setdefault(junction.clients[owner], []).append(junction.ids[owner])
-        shared.messages = [Message(row, number, clients) for (row, number), clients in sorted(matched.items())]
 
     def _shared_figures(self, groups: _Compiled, messages: list[Message]) -> dict[str, int]:
         """By method: messages, copies that they saved, and copies that clients will throw away."""
         sizes = groups.members.sum(axis=1)
         figures = {f"{method}{what}": 0 for method in ("group", "broadcast") for what in ("", "_saved", "_discarded")}
         for message in messages:
-            is_broadcast = message.number == BROADCAST
-            readers = len(self.assignment.clients) if is_broadcast else int(sizes[message.number - groups.first])
+            is_broadcast = message.group == BROADCAST
+            readers = len(self.assignment.clients) if is_broadcast else int(sizes[message.group - groups.first])
             method, served = "broadcast" if is_broadcast else "group", len(message.matched)
             figures[method] += 1
             figures[f"{method}_saved"] += served - 1
             figures[f"{method}_discarded"] += readers - served
         return figures
+
+
+def _messages(junction: Junction, pairs: Pairs, groups: Ints) -> list[Message]:
+    """One message for each event and group of these pairs."""
+    matched: dict[tuple[int, int], dict[str, list[str]]] = {}
+    for row, group, number in zip(pairs.rows.tolist(), groups.tolist(), pairs.numbers.tolist(), strict=True):
+        clients = matched.setdefault((row, group), {})
+        clients.setdefault(junction.clients[number], []).append(junction.ids[number])
+    return [Message(row, group, clients) for (row, group), clients in sorted(matched.items())]
 
 
 def _spared(groups: _Compiled, choice: Choice, label: Ints, pairs: Ints, width: int) -> int:

@@ -1,4 +1,4 @@
-"""Routing a batch of publications through every hosted broker in one pass.
+"""The hops: a batch of publications through every hosted broker in one pass.
 
 The overlay is a tree. Seen from a root, every publication first climbs, then descends, so two sweeps over the brokers
 visit each directed link exactly once for the whole batch:
@@ -13,13 +13,14 @@ are written and not followed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from state.arrays import Bools, Ints
 from state.config import Overlay
-from state.routing.junction import Junction
+from state.routing.junction import Junction, Pairs
 from state.space.decode import RankBatch
 from state.space.grid import Grid
 
@@ -32,8 +33,10 @@ class Tree:
     parent: dict[str, str]
     children: dict[str, tuple[str, ...]]
 
-    @classmethod
-    def of(cls, overlay: Overlay) -> Tree:
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def of(overlay: Overlay) -> Tree:
+        """Hang up an overlay; each is hung up once."""
         order = [overlay.brokers[0]]
         parent: dict[str, str] = {}
         for broker in order:
@@ -42,35 +45,37 @@ class Tree:
                     parent[neighbour] = broker
                     order.append(neighbour)
         children = {b: tuple(c for c in order if parent.get(c) == b) for b in order}
-        return cls(tuple(order), parent, children)
+        return Tree(tuple(order), parent, children)
 
 
-@dataclass
-class Routed:
-    """Where the publications of one type went: rows by crossed link, and matches by broker."""
+@dataclass(frozen=True)
+class Swept:
+    """Where the publications of one type went."""
 
-    links: dict[tuple[str, str], Ints] = field(default_factory=dict)
-    matches: dict[str, tuple[Ints, Ints]] = field(default_factory=dict)
-    """By broker: event rows and the owners (subscriptions of that junction) whose filter holds."""
-    wasted: dict[tuple[str, str], int] = field(default_factory=dict)
+    links: Mapping[tuple[str, str], Ints]
+    """By link: the rows that crossed it."""
+    matches: Mapping[str, Pairs]
+    """By broker: events and the subscriptions of its junction whose filter holds."""
+    wasted: Mapping[tuple[str, str], int]
     """By crossed link: events that nobody at its far end wanted and no further link did either."""
 
 
-def route(
+def sweep(
     tree: Tree,
     hosts: frozenset[str],
     junctions: Mapping[str, Junction],
     batch: RankBatch,
     entered: Mapping[tuple[str, str | None], Ints],
-) -> Routed:
-    """Route one batch of one type.
+) -> Swept:
+    """Take one batch of one type over all hops.
 
     `entered`: rows by (broker, neighbour they came from; None for a publisher). Imprecise events (`batch.highs`) are
     boxes: they take every link that asked for a part of theirs, and the filter itself decides at the edge.
     Guarantee: links may carry more than needed, matches are exact.
     Cost: one look-up per directed link and one match per hosted broker for the whole batch.
     """
-    routed = Routed()
+    links: dict[tuple[str, str], Ints] = {}
+    matches: dict[str, Pairs] = {}
     near = _Near.of(next(iter(junctions.values())).grid, batch)
     arrived: dict[str, dict[str | None, Ints]] = {b: {} for b in tree.order}
     for (broker, origin), rows in entered.items():
@@ -81,15 +86,9 @@ def route(
         if not origins:
             return
         rows = origins[0] if len(origins) == 1 else np.sort(np.concatenate(origins))
-        wanted = junctions[broker].wanted(neighbour, near.ranks[rows], near.index[rows])
-        if near.highs is not None and near.spread[rows].any():
-            boxes = np.flatnonzero(near.spread[rows])
-            wanted = wanted.copy()
-            at = rows[boxes]
-            wanted[boxes] = junctions[broker].wanted_boxes(neighbour, near.ranks[at], near.highs[at])
-        crossing = rows[wanted]
+        crossing = rows[_wanted(junctions[broker], neighbour, near, rows)]
         if len(crossing):
-            routed.links[broker, neighbour] = near.rows[crossing]
+            links[broker, neighbour] = near.rows[crossing]
             if neighbour in hosts:
                 arrived[neighbour][broker] = crossing
 
@@ -100,22 +99,22 @@ def route(
         if broker in hosts:
             for child in tree.children[broker]:
                 send(broker, child)
-            routed.matches[broker] = _match(junctions[broker], batch, near, arrived[broker])
-    _count_wasted(routed, hosts, len(batch))
-    return routed
+            matches[broker] = _match(junctions[broker], batch, near, arrived[broker])
+    return Swept(links, matches, _wasted(links, matches, hosts, len(batch)))
 
 
-def _count_wasted(routed: Routed, hosts: frozenset[str], n: int) -> None:
+def _wasted(
+    links: Mapping[tuple[str, str], Ints], matches: Mapping[str, Pairs], hosts: frozenset[str], n: int
+) -> dict[tuple[str, str], int]:
     """Count what crossed a link for nothing: the price of a superset."""
     useful: dict[str, Bools] = {}
-    for broker, (found, _) in routed.matches.items():
+    for broker, pairs in matches.items():
         useful[broker] = np.zeros(n, bool)
-        useful[broker][found] = True
-    for (origin, _), crossing in routed.links.items():
+        useful[broker][pairs.rows] = True
+    for (origin, _), crossing in links.items():
         useful[origin][crossing] = True
-    for (origin, target), crossing in routed.links.items():
-        if target in hosts:
-            routed.wasted[origin, target] = int((~useful[target][crossing]).sum())
+    inside = {link: crossing for link, crossing in links.items() if link[1] in hosts}
+    return {link: int((~useful[link[1]][crossing]).sum()) for link, crossing in inside.items()}
 
 
 @dataclass(frozen=True)
@@ -147,29 +146,40 @@ class _Near:
         return cls(rows, place, ranks, highs, spread, index[rows])
 
 
-def _match(junction: Junction, batch: RankBatch, near: _Near, arrived: Mapping[str | None, Ints]) -> tuple[Ints, Ints]:
-    """Ints of the batch and owners whose filter holds."""
+def _wanted(junction: Junction, neighbour: str, near: _Near, places: Ints) -> Bools:
+    """Which of these events the link to `neighbour` wants."""
+    wanted = junction.wanted(neighbour, near.ranks[places], near.index[places])
+    if near.highs is None or not near.spread[places].any():
+        return wanted
+    wanted = wanted.copy()
+    boxes = np.flatnonzero(near.spread[places])
+    at = places[boxes]
+    wanted[boxes] = junction.wanted_boxes(neighbour, near.ranks[at], near.highs[at])
+    return wanted
+
+
+def _match(junction: Junction, batch: RankBatch, near: _Near, arrived: Mapping[str | None, Ints]) -> Pairs:
+    """Rows of the batch and subscriptions whose filter holds."""
     here = [places for places in arrived.values() if len(places)]
     if not here:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        return Pairs.none()
     places = here[0] if len(here) == 1 else np.sort(np.concatenate(here))
     points, boxes = places[~near.spread[places]], places[near.spread[places]]
-    found, owners = junction.interested(near.ranks[points])
-    found = near.rows[points[found]]
-    if len(junction.doubtful) and len(found):
-        keep = np.ones(len(found), bool)
-        doubtful = np.flatnonzero(np.isin(owners, junction.doubtful))
-        keep[doubtful] = _holds(junction, found[doubtful], owners[doubtful], batch)
-        found, owners = found[keep], owners[keep]
+    inside = junction.interested(near.ranks[points])
+    found = Pairs(near.rows[points[inside.rows]], inside.numbers)
+    if len(junction.doubtful) and len(found.rows):
+        keep = np.ones(len(found.rows), bool)
+        doubtful = np.flatnonzero(np.isin(found.numbers, junction.doubtful))
+        keep[doubtful] = _holds(junction, found.take(doubtful), batch)
+        found = found.take(keep)
     if near.highs is not None and len(boxes):
-        met, of = junction.touched(near.ranks[boxes], near.highs[boxes])
-        met = near.rows[boxes[met]]
-        keep = _holds(junction, met, of, batch)
-        found, owners = np.concatenate([found, met[keep]]), np.concatenate([owners, of[keep]])
-    return found, owners
+        met = junction.touched(near.ranks[boxes], near.highs[boxes])
+        met = Pairs(near.rows[boxes[met.rows]], met.numbers)
+        found = found.joined(met.take(_holds(junction, met, batch)))
+    return found
 
 
-def _holds(junction: Junction, rows: Ints, owners: Ints, batch: RankBatch) -> Bools:
+def _holds(junction: Junction, pairs: Pairs, batch: RankBatch) -> Bools:
     """Decide exactly, by the filter itself, where boxes cannot: the edge is where delivery becomes exact."""
-    pairs = zip(rows.tolist(), owners.tolist(), strict=True)
-    return np.array([junction.residuals[owner](batch.event(row)) for row, owner in pairs], bool)
+    each = zip(pairs.rows.tolist(), pairs.numbers.tolist(), strict=True)
+    return np.array([junction.residuals[number](batch.event(row)) for row, number in each], bool)

@@ -9,17 +9,13 @@ box of integers, and subtracting one box from another is a matter of +-1: no eps
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from state.arrays import Bools, Ints
-
-ABSENT = -(2**63)
-"""The lowest rank of every attribute: missing, null, or of the wrong kind."""
-PRESENT_MIN = ABSENT + 1
-PRESENT_MAX = 2**63 - 1
+from state.arrays import Bools, Floats, Ints
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 Ranks = Ints
 """Points or corners: (n, d), a column for each attribute."""
@@ -102,7 +98,28 @@ class Boxes:
         return Boxes(self.lows.min(axis=0, keepdims=True), self.highs.max(axis=0, keepdims=True))
 
     def joined(self, other: Boxes) -> Boxes:
-        return Boxes(np.concatenate([self.lows, other.lows]), np.concatenate([self.highs, other.highs]))
+        """These boxes, then the others."""
+        return Boxes.concatenated([self, other], self.d)
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Boxes], d: int) -> Boxes:
+        """The boxes of all parts, in their order."""
+        if not parts:
+            return cls.empty(d)
+        return cls(np.concatenate([b.lows for b in parts]), np.concatenate([b.highs for b in parts]))
+
+    def owned(self) -> Boxes:
+        """The boxes in memory of their own where theirs is read-only or no plain run.
+
+        numba compiles a kernel anew, for seconds, for each kind of array; arrays out of a message are read-only.
+        """
+        lows, highs = owned(self.lows), owned(self.highs)
+        return self if lows is self.lows and highs is self.highs else Boxes(lows, highs)
+
+    def sides(self) -> Floats:
+        """How many ranks each box spans in each dimension."""
+        # Unsigned subtraction wraps to the true width: a side may be wider than int64, or narrower than a float's step.
+        return (self.highs.view(np.uint64) - self.lows.view(np.uint64)).astype(np.float64) + 1.0
 
     def check(self) -> None:
         """Assert the invariant."""
@@ -110,3 +127,8 @@ class Boxes:
         assert self.highs.dtype == np.int64
         assert self.lows.shape == self.highs.shape
         assert (self.lows <= self.highs).all()
+
+
+def owned(ranks: Ranks) -> Ranks:
+    """The array itself, or a copy where it is read-only or no plain run of memory: see `Boxes.owned`."""
+    return ranks if ranks.flags.writeable and ranks.flags.c_contiguous else np.array(ranks, order="C")

@@ -27,12 +27,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Ranks
+from state.limits import CELL_BITS_MAX
+from state.space.boxes import Ranks
 from state.space.event_type import Attribute
-from state.space.ranks import float_rank, grid_span, text_rank
-
-CELL_BITS_MAX = 16
-"""Cells are listed, and a grid's description carries the lists: 65,536 per attribute at most."""
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN, float_rank, grid_span, text_rank
 
 _OCTAVES = 40
 _SYMBOLS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

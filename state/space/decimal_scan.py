@@ -17,8 +17,8 @@ import numpy as np
 
 from state.arrays import Ints, Words
 from state.kernels import njit
-from state.space.boxes import ABSENT, PRESENT_MAX
 from state.space.memory import byte_at
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 DIGITS_MAX = 19
 """Decimal digits that always fit 64 bits."""

@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from state.arrays import Bools, Bytes, Ints
-from state.space.boxes import ABSENT, Ranks
+from state.space.boxes import Ranks
 from state.space.event_type import Attribute, EventType
 from state.space.json_scan import DEPTH_MAX, HARD, INVALID, find_members
+from state.space.points import rank_spans
 from state.space.rank_columns import KIND_CODES, read_categories, read_column
-from state.space.ranks import rank_spans, text_rank
+from state.space.ranks import ABSENT, text_rank
 
 if TYPE_CHECKING:
     import pyarrow as pa

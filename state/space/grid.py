@@ -35,14 +35,15 @@ import numpy as np
 from state.arrays import Bools, Ints
 from state.errors import ConfigError, HilcastError
 from state.kernels import njit
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Boxes, Ranks
-from state.space.cells import CELL_BITS_MAX, uniform_starts
+from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX
+from state.space.boxes import Boxes, Ranks
+from state.space.cells import uniform_starts
 from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType
-from state.space.hilbert import DIMENSIONS_MAX, INDEX_BITS_MAX, Table, decode, index_of_morton, machine_of
+from state.space.hilbert import Table, decode, index_of_morton, machine_of
 from state.space.ranges import RANGES_MAX, Ranges, boxes_ranges, expected_total
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN
 
 DESCRIPTION_FORMAT = 1
-CUBES_MAX = 2**16
 _BITS_DEFAULT_MAX = 10
 _HALF_BOX_RANGES = 2**11
 

@@ -37,11 +37,7 @@ from numpy.typing import NDArray
 
 from state.arrays import Ints
 from state.kernels import njit
-
-DIMENSIONS_MAX = 6
-"""Dimensions that have a table."""
-INDEX_BITS_MAX = 63
-"""Bits of an index: it is a non-negative int64."""
+from state.limits import DIMENSIONS_MAX, INDEX_BITS_MAX
 
 _TABLE_ENTRIES_MAX = 2**13  # 32 KB: reading several levels at once pays while the table stays in L1
 

@@ -1,13 +1,16 @@
-"""How geometry is packed, in messages, in states and in Redis: numbers, tables of ranges, boxes.
+"""How geometry is packed, in messages, in states and in Redis: numbers, tables of ranges, boxes, entries.
 
 numbers   7 bits a byte, low bits first, the top bit set while more follow
 ranges    format, how many, then gap and length of each in turn: about 2 bytes a range
-boxes     raw little-endian int64 columns
+boxes     in messages and in Redis: raw little-endian int64 columns
+          in states: by columns, each as positions in a table of its distinct values where that is shorter
+entries   ids, the number of boxes of each, and all boxes in their order
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import numpy as np
@@ -145,3 +148,86 @@ def unpack_ranges(blob: bytes) -> Ranges:
     numbers[2::2] += 1
     ends = np.cumsum(numbers)
     return Ranges(np.ascontiguousarray(ends[0::2]), np.ascontiguousarray(ends[1::2]))
+
+
+def pack_boxes(boxes: Boxes) -> bytes:
+    """Pack boxes by columns. The boxes of one state share most of their faces, so distinct values are few."""
+    columns = [*boxes.lows.T, *boxes.highs.T]
+    return struct.pack("<II", len(boxes), boxes.d) + b"".join(_pack_column(column) for column in columns)
+
+
+def _pack_column(column: Ints) -> bytes:
+    values = np.sort(column)
+    values = values[np.append(True, values[1:] != values[:-1])] if len(values) else values
+    width = 1 if len(values) <= 1 << 8 else 2 if len(values) <= 1 << 16 else 4
+    if 4 + 8 * len(values) + width * len(column) >= 8 * len(column):
+        return b"\x08" + column.astype("<i8").tobytes()
+    head = struct.pack("<BI", width, len(values))
+    return head + values.astype("<i8").tobytes() + np.searchsorted(values, column).astype(f"<u{width}").tobytes()
+
+
+def unpack_boxes(blob: bytes) -> Boxes:
+    """The boxes that `pack_boxes` packed.
+
+    >>> boxes = Boxes.of([([0, -5], [0, 4]), ([1, 2**63 - 1], [3, 2**63 - 1])])
+    >>> unpack_boxes(pack_boxes(boxes)) == boxes
+    True
+    """
+    try:
+        table, end = _unpack_columns(blob)
+    except (struct.error, ValueError, IndexError, TypeError) as error:
+        raise unreadable("packed boxes", str(error)) from error
+    d = len(table) // 2
+    lows, highs = np.ascontiguousarray(table[:d].T), np.ascontiguousarray(table[d:].T)
+    if end != len(blob) or not (lows <= highs).all():
+        raise unreadable("packed boxes", f"{len(blob)} bytes that are no boxes")
+    return Boxes(lows, highs)
+
+
+def _unpack_columns(blob: bytes) -> tuple[Ints, int]:
+    """The columns, and where they end; what is damaged raises one of several errors."""
+    n, d = struct.unpack_from("<II", blob)
+    offset = 8
+    # Every number takes a byte: a damaged count must not ask for all the memory there is.
+    if 2 * d * n > len(blob):
+        raise ValueError(f"{n} boxes of {d} dimensions in {len(blob)} bytes")
+    table = np.empty((2 * d, n), np.int64)
+    for column in table:
+        width = blob[offset]
+        offset += 1
+        if width == 8:
+            column[:] = np.frombuffer(blob, "<i8", n, offset)
+        else:
+            (count,) = struct.unpack_from("<I", blob, offset)
+            values = np.frombuffer(blob, "<i8", count, offset + 4)
+            offset += 4 + 8 * count
+            column[:] = values[np.frombuffer(blob, f"<u{width}", n, offset)]
+        offset += width * n
+    return table, offset
+
+
+class PackedEntries(msgspec.Struct, array_like=True, frozen=True):
+    """Boxes by id, in their order."""
+
+    ids: list[str]
+    sizes: bytes
+    """The number of boxes of each, as `pack_numbers` packs them."""
+    boxes: bytes
+
+
+def pack_entries(entries: Mapping[str, Boxes], d: int) -> PackedEntries:
+    """Pack entries of `d` dimensions in their order."""
+    together = Boxes.concatenated(list(entries.values()), d)
+    return PackedEntries(list(entries), pack_numbers(map(len, entries.values())), pack_boxes(together))
+
+
+def unpack_entries(packed: PackedEntries, d: int) -> tuple[dict[str, Boxes], Boxes]:
+    """The entries that `pack_entries` packed, and all their boxes; an entry's are a view of these."""
+    sizes, end = unpack_numbers(packed.sizes, len(packed.ids))
+    boxes = unpack_boxes(packed.boxes)
+    ends = np.cumsum(sizes)
+    whole = end == len(packed.sizes) and len(boxes) == sizes.sum()
+    if not whole or boxes.d != d or len(set(packed.ids)) != len(packed.ids):
+        raise unreadable("packed entries", f"{len(packed.ids)} ids and {len(boxes)} boxes of {boxes.d} dimensions")
+    spans = zip(packed.ids, (ends - sizes).tolist(), ends.tolist(), strict=True)
+    return {id: Boxes(boxes.lows[a:b], boxes.highs[a:b]) for id, a, b in spans}, boxes

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from state.arrays import Bools, Floats, Ints
 from state.kernels import njit
-from state.space.hilbert import INDEX_BITS_MAX, Table, curve
+from state.limits import INDEX_BITS_MAX
+from state.space.hilbert import Table, curve
 
 RANGES_MAX = 2**18
 """Without a cap boxes are exact up to so many expected ranges, and beyond covered by so many at most."""
@@ -63,6 +64,12 @@ class Ranges:
     @classmethod
     def empty(cls) -> Ranges:
         return cls(np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def clipped(self, first: int, last: int) -> Ranges:
+        """The parts of these ranges inside first..last, such as a cube, the empty ones dropped."""
+        starts, ends = np.maximum(self.starts, first), np.minimum(self.ends, last)
+        keep = starts <= ends
+        return Ranges(starts[keep], ends[keep])
 
     @property
     def cells(self) -> int:

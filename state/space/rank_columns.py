@@ -13,7 +13,7 @@ import numpy as np
 
 from state.arrays import Bytes, Ints
 from state.kernels import njit
-from state.space.boxes import ABSENT, Ranks
+from state.space.boxes import Ranks
 from state.space.decimal_scan import rank_at
 from state.space.json_scan import (
     DEPTH_MAX,
@@ -26,7 +26,7 @@ from state.space.json_scan import (
     skip_value,
 )
 from state.space.memory import byte_at
-from state.space.ranks import TEXT_BYTES
+from state.space.ranks import ABSENT, TEXT_BYTES
 
 KIND_CODES = {"int": 0, "float": 1, "boolean": 2, "category": 3, "timestamp": 4, "text": 5}
 _INT, _FLOAT, _BOOLEAN, _CATEGORY, _TIMESTAMP, _TEXT = range(6)

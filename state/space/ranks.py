@@ -24,7 +24,8 @@ contract.md §4:
     text       any; a lone surrogate (`"\\ud800"` in JSON) has no UTF-8 and is absent
 
 `min` and `max` of an attribute shape the grid (`grid_span`) and never restrict values: what lies outside
-has its own rank. Left out: collation and Unicode normalisation of text.
+has its own rank. Whole events: `points.py`, batches of them `decode.py`; nothing here needs numpy, so that a
+client can read its configuration without it. Left out: collation and Unicode normalisation of text.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 
-import numpy as np
+from state.space.event_type import Attribute
 
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Ranks
-from state.space.event_type import Attribute, EventType
+ABSENT = -(2**63)
+"""The lowest rank of every attribute: missing, null, or of the wrong kind."""
+PRESENT_MIN = ABSENT + 1
+PRESENT_MAX = 2**63 - 1
 
 Span = tuple[int, int]
 """A closed interval of ranks, low <= high."""
@@ -90,18 +93,6 @@ def rank_span(attribute: Attribute, value: object) -> Span:
     if low == ABSENT or high == ABSENT or low > high:
         return ABSENT_SPAN
     return low, high
-
-
-def rank_spans(event_type: EventType, event: Mapping[str, object]) -> tuple[Ranks, Ranks]:
-    """Return the lowest and the highest rank of every attribute of one event (not equal: imprecise)."""
-    spans = [rank_span(attribute, event.get(attribute.name)) for attribute in event_type.attributes]
-    both = np.array(spans, dtype=np.int64).reshape(-1, 2)
-    return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1])
-
-
-def ranks(event_type: EventType, event: Mapping[str, object]) -> Ranks:
-    """Return the rank vector of one event, the low end where it is imprecise. Batches: `decode.py`."""
-    return rank_spans(event_type, event)[0]
 
 
 def _int_rank(value: object) -> int:

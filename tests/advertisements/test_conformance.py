@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from state.advertisements.conformance import Promises, conforms
 from state.filters.grammar import parse
-from state.space.ranks import ranks
+from state.space.points import ranks
 from tests import oracle
 from tests.advertisements.witnesses import PLAIN, TYPE, VALUES, filters, leaves
 

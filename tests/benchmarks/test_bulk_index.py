@@ -13,7 +13,7 @@ from benchmarks.bulk_index import Subscriptions, bulk_index
 from state.compiled_part import load_part
 from state.config import parse
 from state.control.context import Context
-from state.control.home import Fact
+from state.control.facts import Fact
 from state.control.rebuild import rebuild
 from state.filters.geometry import geometry
 from state.filters.grammar import parse as parse_filter

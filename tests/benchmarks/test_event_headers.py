@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from benchmarks.peers.event_headers import read_event_mapping, read_event_mappings
 from benchmarks.peers.grid_fitting import fit
-from state.space.boxes import ABSENT, PRESENT_MAX
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 from state.space.mapping import map_event, map_events
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 TYPE = EventType(
     "quote",

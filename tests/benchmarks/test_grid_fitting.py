@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.peers.grid_fitting import choose_dimensions, fit, quantile_starts
-from state.space.boxes import ABSENT, Boxes
+from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
+from state.space.ranks import ABSENT
 
 SMALL = EventType(
     "small",

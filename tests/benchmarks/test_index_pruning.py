@@ -98,11 +98,13 @@ class QueueAgainstDict(RuleBasedStateMachine):
         harms = [removed_size(f[-2])(f[-1]) for f in self.model.values() if len(f) > 1]
         assert (last is None) == (not harms)
         if last is not None:
-            most, id, before = last
+            most, id = last
             assert most == max(harms)
+            before = self.queue.associations_without(id)
             self.queue.undo(id)
             self.model[id].pop()
-            assert before == self.model[id][-1]
+            assert self.queue.current(id) == self.model[id][-1]
+            assert self.queue.associations == before
 
     @rule()
     def refresh(self) -> None:
@@ -138,8 +140,8 @@ def test_the_queue_forgets_void_places() -> None:
     for i in range(1000):
         queue.add(str(i % 3), parse("n = 1 AND b = true AND c = 'low'", TYPE))
         queue.prune(str(i % 3))
-    assert len(queue._queue) < 100
-    assert len(queue._undo) < 100
+    assert len(queue._queue.heap) < 100
+    assert len(queue._undo.heap) < 100
     queue.check()
     assert queue.best() is not None
     assert queue.costliest() is not None

@@ -18,8 +18,8 @@ from benchmarks.workloads.stock import (
 )
 from state.filters.evaluate import matches
 from state.filters.grammar import parse
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN
-from state.space.ranks import ranks
+from state.space.points import ranks
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN
 
 NET = network(7)
 

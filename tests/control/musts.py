@@ -5,23 +5,27 @@ from __future__ import annotations
 import random
 
 import msgspec
-import numpy as np
 import redis
 
-from state.compiled_part import CompiledPart, compile_part
+from state import formats
+from state.compiled_part import CompiledPart, LocalEntry, compile_part
 from state.config import parse
 from state.control import handle as core
-from state.control import protocol, rebuild
+from state.control import home, part
 from state.control.context import Context
+from state.control.home import Home
 from state.control.part import Part
-from state.control.protocol import Change, Entry, Outbox, Resync, decode, encode
-from state.keys import Key, index_keys
+from state.control.protocol import Advertised, Change, Entry, Expire, Forget, Resync, decode, encode
+from state.control.streams import Outbox, seeds
+from state.errors import HilcastError
+from state.keys import Key, home_key, index_keys, shard
 from state.messages import Output, Record
 from state.redis_index import RedisIndex
 from state.space.boxes import Boxes
 from state.space.packing import Packed, pack, unpack
 from tests.simulation.invariants import check
-from tests.simulation.world import Event, World
+from tests.simulation.wire import Event
+from tests.simulation.world import World
 
 CONFIG = """
 [deployment]
@@ -118,21 +122,80 @@ def _assert_kept_by_each_part(deployment):
             assert seen == kinds, "the subscription moved between cube and wide keys"
 
 
-def _change(sequence, added=(), removed=(), snapshot=False, generation=1, grid=None):
+def a_tombstone_keeps_the_version():
+    """What was withdrawn cannot come back under an older version."""
+    world = World(config_of())
+    subscribe(world, "s", "x < 5", version=5)
+    world.send(SUBSCRIPTIONS, "b1/t/s", None)
+    subscribe(world, "s", "x < 50", version=5)
+    world.settle()
+    assert got(world, 3, 3) == set()
+
+
+def an_id_may_be_used_for_both_kinds():
+    """A subscription and an advertisement of one id stand side by side, here and in the registry."""
+    world = World(config_of())
+    subscribe(world, "s", "x < 5")
+    world.send(ADVERTISEMENTS, "b1/t/s", {"publisher": "p", "filter": "x > 9"})
+    world.settle()
+    assert {r.key for r in world.log.topics["hilcast.registry"]} == {b"subscription/b1/t/s", b"advertisement/b1/t/s"}
+    world.send(SUBSCRIPTIONS, "b1/t/s", None)
+    world.deployments[0].begin()
+    world.settle()
+    held = {a for p in world.deployments[0].index.values() for a in p.advertisements}
+    assert held == {("p", "x > 9")}
+    assert got(world, 3, 3) == set()
+
+
+def _tell_home(world, message):
+    key = str(home_key("b1", "t", "s", world.config))
+    world.log.append(Output("hilcast.control", key.encode(), encode(message)))
+    world.settle()
+
+
+def only_the_version_that_lapsed_expires():
+    """A timer of a version that was replaced ends nothing."""
+    world = World(config_of())
+    subscribe(world, "s", "x < 5", version=1, ttl_ms=5)
+    subscribe(world, "s", "x < 50", version=2)
+    world.settle()
+    _tell_home(world, Expire(False, "s", 1))
+    assert got(world, 30, 3) == {"s"}
+    _tell_home(world, Expire(False, "s", 2))
+    assert got(world, 30, 3) == set()
+
+
+def only_a_tombstone_is_forgotten():
+    """What lives again, or was withdrawn again since, is not forgotten when the first tombstone's time has passed."""
+    world = World(config_of())
+    subscribe(world, "s", "x < 5", version=1)
+    world.settle()
+    _tell_home(world, Forget(False, "s", 1))
+    assert [r.value is None for r in world.log.topics["hilcast.registry"]] == [False]
+    world.send(SUBSCRIPTIONS, "b1/t/s", None)
+    world.settle()
+    _tell_home(world, Forget(False, "s", 1))
+    assert [r.value is None for r in world.log.topics["hilcast.registry"]] == [False, False]
+    _tell_home(world, Forget(False, "s", 2))
+    assert world.log.topics["hilcast.registry"][-1].value is None
+
+
+def _change(sequence, added=(), removed=(), snapshot=False, generation=1, grid=None, source="b2/t/cube:0", **more):
     entries = [Entry(id, pack(box)) for id, box in added]
     return Change(
-        source="b2/t/cube:0",
+        source=source,
         generation=generation,
         sequence=sequence,
         grid=grid,
         snapshot=snapshot,
         entries=entries,
         removed=list(removed),
+        **more,
     )
 
 
-def _cube():
-    context = Context(config_of(), 1, 0)
+def _cube(hosts=()):
+    context = Context(config_of(), 1, 0, hosts)
     return Part(Key("b1", "t", "cube:0"), None, context), context.dialect("t")
 
 
@@ -150,7 +213,7 @@ def what_is_older_is_ignored():
     cube.apply(_change(4, removed=["b"], grid=grid))
     cube.apply(_change(3, [("b", BOX)], snapshot=True, grid=grid))
     assert cube.state.received["b2"] == {}
-    assert not cube.resyncs
+    assert not cube.incoming.gaps
 
 
 def a_gap_asks_for_a_snapshot():
@@ -166,11 +229,73 @@ def a_gap_asks_for_a_snapshot():
 def a_snapshot_replaces_what_was_said_before():
     """A snapshot of a higher generation is taken whole: what it does not name is gone."""
     cube, grid = _cube()
-    cube.apply(_change(1, [("a", BOX)], grid=grid))
+    cube.apply(_change(1, [("a", BOX)], grid=grid, advertised=[Advertised("b2/a", "p", "", pack(BOX))]))
     cube.apply(_change(1, [("b", BOX)], snapshot=True, generation=2, grid=grid))
     assert set(cube.state.received["b2"]) == {"b"}
+    assert cube.state.advertised["b2"] == {}
     cube.apply(_change(2, [("a", BOX)], generation=1, grid=grid))
     assert set(cube.state.received["b2"]) == {"b"}
+
+
+def a_homes_snapshot_leaves_what_other_homes_said():
+    """A snapshot of one home key removes nothing of another's, though both are this broker's own clients'."""
+    cube, grid = _cube()
+    shards = cube.context.config.settings.home_shards
+    ids = {shard(id, shards): id for id in map(str, range(100))}
+    for number, id in ids.items():
+        entry = LocalEntry(id, "c", "t", None, pack(BOX))
+        cube.apply(_change(1, source=f"b1/t/home:{number}", grid=grid, local=[entry]))
+    cube.apply(_change(2, source="b1/t/home:0", grid=grid, snapshot=True))
+    assert set(cube.state.local) == set(ids.values()) - {ids[0]}
+
+
+def a_snapshot_that_misses_a_piece_is_not_taken():
+    """Of a snapshot in pieces none may be missing: it is asked for again, and nothing is removed meanwhile."""
+    cube, grid = _cube()
+    cube.apply(_change(1, [("a", BOX)], grid=grid))
+    cube.apply(_change(2, [("b", BOX)], snapshot=True, grid=grid, piece=0, pieces=2))
+    cube.apply(_change(2, [("b", BOX)], snapshot=True, grid=grid, piece=0, pieces=2))
+    assert not cube.incoming.gaps
+    cube.apply(_change(4, [("d", BOX)], snapshot=True, grid=grid, piece=2, pieces=3))
+    assert cube.incoming.gaps == {"b2/t/cube:0"}
+    assert set(cube.state.received["b2"]) == {"a"}
+    # the next piece of one stream does not complete what was lost of a snapshot that began after it
+    cube, grid = _cube()
+    cube.apply(_change(1, [("a", BOX)], grid=grid))
+    cube.apply(_change(2, [("c", BOX)], snapshot=True, grid=grid, piece=1, pieces=2))
+    assert cube.incoming.gaps == {"b2/t/cube:0"}
+    assert set(cube.state.received["b2"]) == {"a"}
+
+
+def a_snapshot_fills_the_gap_before_it():
+    """Where the snapshot comes in the very batch that saw the gap, nothing is asked for."""
+    cube, grid = _cube()
+    cube.apply(_change(2, [("a", BOX)], grid=grid))
+    assert cube.incoming.gaps == {"b2/t/cube:0"}
+    cube.apply(_change(3, [("b", BOX)], snapshot=True, grid=grid))
+    assert not [o for o in cube.finish().outputs if isinstance(decode(o.value), Resync)]
+
+
+def another_deployment_begins_with_a_snapshot():
+    """What another deployment's key says is not the beginning of its stream unless it is a snapshot."""
+    cube, grid = _cube(hosts=("b1",))
+    cube.apply(_change(1, [("a", BOX)], grid=grid))
+    assert cube.incoming.gaps == {"b2/t/cube:0"}
+    cube.apply(_change(7, [("a", BOX)], snapshot=True, grid=grid))
+    cube.apply(_change(8, [("b", BOX)], grid=grid))
+    assert set(cube.state.received["b2"]) == {"a", "b"}
+
+
+def a_request_in_another_dialect_is_not_answered():
+    """Whoever speaks of another grid gets no snapshot: it would not understand it."""
+    cube, grid = _cube()
+    home = Home(Key("b1", "t", "home:0"), None, cube.context)
+    cube.resync(Resync("b2/t/cube:0", "other"))
+    home.resync(Resync("b1/t/cube:0", "other"))
+    assert (cube.snapshots, home.snapshots) == (set(), set())
+    cube.resync(Resync("b2/t/cube:0", grid))
+    home.resync(Resync("b1/t/cube:0", grid))
+    assert (cube.snapshots, home.snapshots) == ({"b2"}, {"cube:0"})
 
 
 def another_grid_is_not_understood():
@@ -180,22 +305,23 @@ def another_grid_is_not_understood():
     assert "b2" not in cube.state.received
 
 
-def removals_travel_in_the_last_part():
+def removals_travel_in_the_last_piece():
     """When a change is too long for one message, nothing is removed before everything was added."""
-    outbox = Outbox("b1/t/cube:0", 1, "grid", {})
+    outbox = Outbox(Key("b1", "t", "cube:0"), 1, "grid", {})
     big = Packed(0, 2, b"\0" * 300_000, b"\0" * 300_000)
     messages = [m for _, m in outbox.change("b2/t/cube:0", entries=[Entry("p", big), Entry("q", big)], removed=["a"])]
     assert [(len(m.entries), m.removed) for m in messages] == [(1, []), (1, ["a"])]
     assert [m.sequence for m in messages] == [1, 2]
 
 
-def a_change_in_parts_is_one_step():
-    """Of a change that was cut into parts nothing is applied before the last part has come."""
+def a_change_in_pieces_is_one_step():
+    """Of a change that was cut into pieces nothing is applied before the last piece has come; repeats are none."""
     cube, grid = _cube()
     small = Boxes.of([([1, 1], [1, 1])])
     cube.apply(_change(1, [("a", BOX)], grid=grid))
-    first = msgspec.structs.replace(_change(2, [("a", small)], grid=grid), part=0, parts=2)
-    last = msgspec.structs.replace(_change(3, [("b", BOX)], grid=grid), part=1, parts=2)
+    first = _change(2, [("a", small)], grid=grid, piece=0, pieces=2)
+    last = _change(3, [("b", BOX)], grid=grid, piece=1, pieces=2)
+    cube.apply(first)
     cube.apply(first)
     assert unpack(cube.state.received["b2"]["a"].geometry) == BOX
     cube.apply(last)
@@ -215,6 +341,30 @@ def promoted_before_removed_in_one_step():
         assert "narrow" in got(world, 3, 3)
     assert got(world, 3, 3) == {"narrow"}
     assert got(world, 10, 10) == set()
+
+
+def nothing_goes_back_where_it_came_from():
+    """A neighbour is told nothing of what it said itself."""
+    world = World(config_of())
+    subscribe(world, "s", "x < 5 AND y < 5", broker="b1")
+    world.settle()
+    links = [(k.broker, n) for k, p in world.deployments[0].index.items() for n in p.links]
+    assert set(links) == {("b2", "b1"), ("b3", "b2")}
+
+
+def only_what_was_advertised_for_goes_there():
+    """A subscription goes where an advertisement that it meets came from: when that comes, and until it goes."""
+    world = World(parse(PRUNED.replace("pruning", "# pruning")))
+    subscribe(world, "s", "x < 5 AND y < 5")
+    world.send(ADVERTISEMENTS, "b3/t/far", {"publisher": "p", "filter": "x > 60"})
+    world.settle()
+    assert not any(part.links for part in world.deployments[0].index.values())
+    world.send(ADVERTISEMENTS, "b3/t/near", {"publisher": "p", "filter": "x < 9"})
+    world.settle()
+    assert {k.broker for k, p in world.deployments[0].index.items() if p.links} == {"b2", "b3"}
+    world.send(ADVERTISEMENTS, "b3/t/near", None)
+    world.settle()
+    assert not any(part.links for part in world.deployments[0].index.values())
 
 
 def a_new_generation_opens_with_snapshots():
@@ -294,6 +444,59 @@ def a_replay_of_the_inbox_is_not_new():
     assert got(world, 98, 98) == {"s"}
 
 
+def _seeded(*records, state=None):
+    """What a part holds after these records of the control topic came in one batch of generation 2."""
+    context = Context(config_of(), 2, 0)
+    key = Key("b1", "t", "cube:0")
+    given = [Record("hilcast.control", 0, i, 0, str(key).encode(), encode(m)) for i, m in enumerate(records)]
+    result = core.handle(str(key), state, given, context)
+    return result.state, part.decode_state(result.state).local
+
+
+def _state_with(id):
+    entry = LocalEntry(id, "c", "t", None, pack(BOX))
+    return formats.write(part.FORMAT, part.PartState(local={id: entry}))
+
+
+def a_seed_that_comes_again_is_no_new_beginning():
+    """A key that has begun its generation keeps what came since, whoever writes its seed again."""
+    seed = seeds(2, _state_with("a"))
+    state, local = _seeded(*seed, *seed)
+    assert set(local) == {"a"}
+    entry = LocalEntry("b", "c", "t", None, pack(BOX))
+    change = _change(1, generation=2, source="b1/t/home:0", grid=Context(config_of(), 2, 0).dialect("t"), local=[entry])
+    state, local = _seeded(change, state=state)
+    assert set(local) == {"a", "b"}
+    state, local = _seeded(*seed, state=state)
+    assert set(local) == {"a", "b"}
+
+
+def only_the_seed_of_this_generation_counts():
+    """A seed that an attempt before this one, or another driver, left in the topic is not taken for ours."""
+    assert set(_seeded(*seeds(2, _state_with("a")), *seeds(1, _state_with("b")))[1]) == {"a"}
+    assert set(_seeded(*seeds(2, _state_with("a")), *seeds(3, _state_with("b")))[1]) == {"a"}
+    assert set(_seeded(*seeds(1, _state_with("b")))[1]) == set()
+
+
+def a_state_of_another_format_is_not_read():
+    """States and messages of another version are never guessed at: they raise `state-format`."""
+    blob = _state_with("a")
+    for read, good in ((part.decode_state, blob), (home.decode_state, formats.write(home.FORMAT, home.HomeState()))):
+        assert not _unreadable(read, good)
+        assert _unreadable(read, bytes([good[0] + 1]) + good[1:])
+        assert _unreadable(read, good[:-1])
+    assert _unreadable(decode, encode(Resync("b1/t/cube:0", "grid", format=9)))
+    assert _unreadable(decode, b"damaged")
+
+
+def _unreadable(read, blob):
+    try:
+        read(blob)
+    except HilcastError as error:
+        return error.code == "state-format"
+    return False
+
+
 def every_part_has_an_entry():
     """Every part of every broker has an index, even an empty one, so that lost never looks like empty."""
     world = World(config_of())
@@ -319,12 +522,14 @@ def _routed(world, x, y, broker="b3", source="p"):
 
 
 ROW, CELL = "x BETWEEN 1 AND 5 AND y BETWEEN 1 AND 2", "x BETWEEN 40 AND 41 AND y BETWEEN 40 AND 41"
+WIDER = ((60, 1), (1, 60), (60, 41), (41, 60))
+"""Points that only pruned forms of these two hold."""
 
 
 def a_pruned_filter_is_told_wider_and_delivered_exactly():
     """A link carries what the pruned filter holds; the client gets only what its own filter holds."""
     world = _pruned_world(ROW, CELL)
-    carried = [_routed(world, x, y) for x, y in ((60, 1), (1, 60), (60, 41), (41, 60))]
+    carried = [_routed(world, x, y) for x, y in WIDER]
     assert any(outcome.links for outcome in carried), "nothing was pruned"
     assert not any(outcome.deliveries for outcome in carried)
     assert {d.client for d in _routed(world, 1, 1).deliveries} == {"s0"}
@@ -386,6 +591,7 @@ def a_snapshot_tells_what_travels():
         world.log.append(Output("hilcast.control", b"b1/t/home:0", encode(Resync(str(key), dialect))))
     world.settle()
     assert _routed(world, 1, 1).links
+    assert any(_routed(world, x, y).links for x, y in WIDER), "parts have what was sent, not what travels"
     check(world)
 
 
@@ -437,19 +643,33 @@ def damage_is_noticed(url, prefix):
 
 PURE = [
     home_alone_decides_what_is_stale,
+    a_tombstone_keeps_the_version,
+    an_id_may_be_used_for_both_kinds,
+    only_the_version_that_lapsed_expires,
+    only_a_tombstone_is_forgotten,
     old_cubes_forget_a_replaced_filter,
     a_replacement_keeps_its_kind_of_key,
     what_is_older_is_ignored,
     a_gap_asks_for_a_snapshot,
     a_snapshot_replaces_what_was_said_before,
+    a_homes_snapshot_leaves_what_other_homes_said,
+    a_snapshot_that_misses_a_piece_is_not_taken,
+    a_snapshot_fills_the_gap_before_it,
+    another_deployment_begins_with_a_snapshot,
+    a_request_in_another_dialect_is_not_answered,
     another_grid_is_not_understood,
-    removals_travel_in_the_last_part,
-    a_change_in_parts_is_one_step,
+    removals_travel_in_the_last_piece,
+    a_change_in_pieces_is_one_step,
     promoted_before_removed_in_one_step,
+    nothing_goes_back_where_it_came_from,
+    only_what_was_advertised_for_goes_there,
     a_new_generation_opens_with_snapshots,
     records_are_applied_in_order,
     a_replay_writes_the_same_bytes,
     a_replay_of_the_inbox_is_not_new,
+    a_seed_that_comes_again_is_no_new_beginning,
+    only_the_seed_of_this_generation_counts,
+    a_state_of_another_format_is_not_read,
     every_part_has_an_entry,
     a_pruned_filter_is_told_wider_and_delivered_exactly,
     conformance_asks_the_advertisement_as_sent,
@@ -459,5 +679,3 @@ PURE = [
     a_snapshot_tells_what_travels,
 ]
 ON_REDIS = [redis_refuses_what_is_older, redis_of_another_life_does_not_count, damage_is_noticed]
-
-__all__ = ["ON_REDIS", "PURE", "Record", "encode", "np", "protocol", "rebuild"]

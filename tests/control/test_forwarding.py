@@ -12,9 +12,9 @@ import redis
 from state.compiled_part import LocalEntry
 from state.config import parse
 from state.control.context import Context
+from state.control.facts import Fact
 from state.control.fates import NOT_ADVERTISED, READABLE_MAX, READABLE_RANGED_MAX, UNNAMED, carriers
 from state.control.handle import handle
-from state.control.home import Fact
 from state.control.part import decode_state
 from state.control.protocol import Advertised, Change, Entry, Republish, decode, encode
 from state.control.rebuild import rebuild

@@ -2,81 +2,77 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
+import ast
 
 import pytest
 
+from state import redis_index
 from tests.control import musts
+from tests.control.mutation import Misfit, Mutant, mutated
 
 MUTANTS = [
-    # check, module, the code as it is, the code broken
-    (musts.home_alone_decides_what_is_stale, "home", "version <= last:", "version < 0:"),
-    (musts.old_cubes_forget_a_replaced_filter, "home", "if part not in parts:", "if False:"),
-    (musts.a_replacement_keeps_its_kind_of_key, "home", "live.wide if live else None", "None"),
-    (musts.what_is_older_is_ignored, "part", "if here <= (generation, sequence):", "if False:"),
-    (musts.a_gap_asks_for_a_snapshot, "part", "(not opens and here != (generation, sequence + 1))", "False"),
-    (musts.a_gap_asks_for_a_snapshot, "part", "for source in sorted(self.resyncs):", "for source in ():"),
-    (musts.a_change_in_parts_is_one_step, "part", "if len(parts) < message.parts:", "if False:"),
-    (musts.a_snapshot_replaces_what_was_said_before, "part", "if id not in kept]", "if False]"),
-    (musts.another_grid_is_not_understood, "part", "if message.grid != self.dialect:", "if False:"),
-    (musts.removals_travel_in_the_last_part, "protocol", "last = i == len(chunks) - 1", "last = i == 0"),
-    (musts.promoted_before_removed_in_one_step, "part", "if snapshot else delta.added", "if snapshot else {}"),
-    (musts.a_new_generation_opens_with_snapshots, "rebuild", "    _greet(key, cube, context, rebuilt)\n", ""),
-    (musts.records_are_applied_in_order, "handle", "sorted(records, key=lambda r: r.place)", "records"),
-    (musts.a_replay_writes_the_same_bytes, "handle", "sorted(records, key=lambda r: r.place)", "records"),
-    (musts.a_replay_of_the_inbox_is_not_new, "home", "record.offset <= known.offset:", "False:"),
-    (musts.every_part_has_an_entry, "rebuild", "in index_keys(context.config, context.hosts)", "in []"),
-    (musts.a_pruned_filter_is_told_wider_and_delivered_exactly, "home", "  pack(boxes),", "  pack(told),"),
-    (musts.a_pruned_filter_is_told_wider_and_delivered_exactly, "part", "(local.told)", "(local.geometry)"),
-    (musts.conformance_asks_the_advertisement_as_sent, "home", " to_text(tree), p", " travelling or to_text(tree), p"),
-    (musts.pruning_does_not_spread_a_filter, "home", "return not is_wide(touched,", "return True or (touched,"),
-    (musts.what_was_told_of_a_pruned_filter_goes_with_it, "home", "parts = parts", "parts = list(placement.boxes)"),
-    (musts.room_undoes_prunings, "travelling", "        self._undo()", "        pass"),
-    (musts.a_snapshot_tells_what_travels, "home", ".text if slot in self.state.travelling", ".text if False"),
+    # check, module of state.control, function, the expression or statement as it is, and broken
+    (musts.home_alone_decides_what_is_stale, "home", "Home._decide", "version <= last", "version < 0"),
+    (musts.a_tombstone_keeps_the_version, "home", "Home._withdraw", "version", "0"),
+    (musts.old_cubes_forget_a_replaced_filter, "home", "Home._put", "part not in parts", "False"),
+    (musts.a_replacement_keeps_its_kind_of_key, "home", "Home._accept", "live.wide if live else None", "None"),
+    (musts.only_the_version_that_lapsed_expires, "home", "Home.expire", "fact.version != message.version", "False"),
+    (musts.only_a_tombstone_is_forgotten, "home", "Home.forget", "fact.live", "False"),
+    (musts.only_a_tombstone_is_forgotten, "home", "Home.forget", "fact.version != message.version", "False"),
+    (musts.an_id_may_be_used_for_both_kinds, "facts", "Kind.of", "advertisement", "False"),
+    (musts.what_is_older_is_ignored, "streams", "Incoming.take", "here <= (generation, sequence)", "False"),
+    (musts.a_gap_asks_for_a_snapshot, "streams", "Incoming.take",
+     "not opens and here != (generation, sequence + 1)", "False"),
+    (musts.a_gap_asks_for_a_snapshot, "part", "Part.advance", "sorted(self.incoming.gaps)", "()"),
+    (musts.a_change_in_pieces_is_one_step, "streams", "Incoming.take", "len(pieces) < message.pieces", "False"),
+    (musts.a_snapshot_that_misses_a_piece_is_not_taken, "streams", "Incoming.take",
+     "len(pieces) != message.piece", "False"),
+    (musts.a_snapshot_fills_the_gap_before_it, "streams", "Incoming.take", "self.gaps.discard(source)", "None"),
+    (musts.a_snapshot_replaces_what_was_said_before, "part", "Part._keep_only", "id not in ids", "False"),
+    (musts.a_snapshot_replaces_what_was_said_before, "part", "Part._keep_only", "id not in ad_ids", "False"),
+    (musts.a_homes_snapshot_leaves_what_other_homes_said, "part", "Part._keep_only",
+     "shard(id, shards) == origin.number", "True"),
+    (musts.another_grid_is_not_understood, "streams", "Incoming.take", "message.grid != self._dialect", "False"),
+    (musts.another_deployment_begins_with_a_snapshot, "streams", "Incoming._position",
+     "Key.parse(source).broker in self._hosts", "True"),
+    (musts.a_request_in_another_dialect_is_not_answered, "part", "Part.resync", "message.grid == self.dialect", "True"),
+    (musts.a_request_in_another_dialect_is_not_answered, "home", "Home.resync", "message.grid == self.dialect", "True"),
+    (musts.removals_travel_in_the_last_piece, "streams", "Outbox.change", "i == len(pieces) - 1", "i == 0"),
+    (musts.promoted_before_removed_in_one_step, "part", "Part._forward", "delta.added", "{}"),
+    (musts.nothing_goes_back_where_it_came_from, "part", "_from_others", "interface != neighbour", "True"),
+    (musts.only_what_was_advertised_for_goes_there, "part", "Part._let_through", "id in through", "True"),
+    (musts.only_what_was_advertised_for_goes_there, "part", "Part._let_through",
+     "neighbour in self.ads_changed", "False"),
+    (musts.a_new_generation_opens_with_snapshots, "rebuild", "_finish", "_greet(key, cube, context, rebuilt)", "None"),
+    (musts.records_are_applied_in_order, "handle", "handle", "sorted(records, key=lambda r: r.place)", "records"),
+    (musts.a_replay_writes_the_same_bytes, "handle", "handle", "sorted(records, key=lambda r: r.place)", "records"),
+    (musts.a_replay_of_the_inbox_is_not_new, "home", "Home._decide", "record.offset <= known.offset", "False"),
+    (musts.a_seed_that_comes_again_is_no_new_beginning, "handle", "handle", "state is None", "True"),
+    (musts.only_the_seed_of_this_generation_counts, "streams", "seeded", "seed.generation == generation", "True"),
+    (musts.every_part_has_an_entry, "rebuild", "rebuild", "index_keys(context.config, context.hosts)", "[]"),
+    (musts.a_pruned_filter_is_told_wider_and_delivered_exactly, "home", "Home._entry",
+     "pack(sent)", "pack(travelling)"),
+    (musts.a_pruned_filter_is_told_wider_and_delivered_exactly, "part", "Part._change",
+     "local.travelling", "local.geometry"),
+    (musts.conformance_asks_the_advertisement_as_sent, "placement", "Placing.__call__",
+     "Placement(True, {}, promised, to_text(sent), True, predicates)",
+     "Placement(True, {}, promised, to_text(travelling or sent), True, predicates)"),
+    (musts.pruning_does_not_spread_a_filter, "travelling", "Travelling._admits",
+     "is_wide(touched, self._type.cubes)", "False"),
+    (musts.what_was_told_of_a_pruned_filter_goes_with_it, "home", "Home._put",
+     "fact.parts = parts", "fact.parts = list(placement.sent)"),
+    (musts.room_undoes_prunings, "travelling", "Travelling.settle", "queue.grow(budget)", "None"),
+    (musts.a_snapshot_tells_what_travels, "home", "Home.everything", "self.travelling.form(name)", "None"),
+    (musts.a_state_of_another_format_is_not_read, "home", "decode_state", "FORMAT", "blob[0]"),
+    (musts.a_state_of_another_format_is_not_read, "part", "decode_state", "FORMAT", "blob[0]"),
+    (musts.a_state_of_another_format_is_not_read, "protocol", "decode", "message.format != FORMAT", "False"),
 ]  # fmt: skip
 REDIS_MUTANTS = [
-    (musts.redis_refuses_what_is_older, "return 0", "local ignored = 0"),
-    (musts.redis_of_another_life_does_not_count, "version.run != run or ", ""),
-    (musts.redis_of_another_life_does_not_count, " or version.generation != generation", ""),
-    (musts.damage_is_noticed, "digest_size=8).digest() != sealed[:8]:", "digest_size=8).digest() == b'':"),
-]
-MODULES = ["protocol", "home", "part", "handle", "rebuild"]
-
-
-class Mutant:
-    """The broker's modules with one of them broken, for the length of a `with`."""
-
-    def __init__(self, module, old, new):
-        self.module, self.old, self.new = module, old, new
-
-    def __enter__(self):
-        self.modules = [importlib.import_module(name) for name in self.names()]
-        self.saved = [dict(vars(module)) for module in [*self.modules, musts, self.world()]]
-        source = inspect.getsource(self.modules[0])
-        assert self.old in source, "the mutant no longer fits the code: bring it up to date"
-        code = compile(source.replace(self.old, self.new), self.modules[0].__file__, "exec")
-        before = dict(vars(self.modules[0]))
-        exec(code, vars(self.modules[0]))
-        changed = {k: v for k, v in vars(self.modules[0]).items() if k[0] != "_" and v is not before.get(k)}
-        for other in [*self.modules[1:], musts, self.world()]:
-            for name, value in changed.items():
-                if vars(other).get(name) is before.get(name) and name in vars(other):
-                    setattr(other, name, value)
-        return self
-
-    def names(self):
-        if "." in self.module:
-            return [self.module]
-        return [f"state.control.{n}" for n in [self.module, *(m for m in MODULES if m != self.module)]]
-
-    def world(self):
-        return importlib.import_module("tests.simulation.world")
-
-    def __exit__(self, *_):
-        for module, saved in zip([*self.modules, musts, self.world()], self.saved, strict=True):
-            vars(module).clear()
-            vars(module).update(saved)
+    (musts.redis_of_another_life_does_not_count, "RedisIndex.missing", "version.run != run", "False"),
+    (musts.redis_of_another_life_does_not_count, "RedisIndex.missing", "version.generation != generation", "False"),
+    (musts.damage_is_noticed, "_opened",
+     "hashlib.blake2b(epoch + blob, digest_size=8).digest() != sealed[:8]", "False"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("check", musts.PURE, ids=lambda check: check.__name__)
@@ -86,12 +82,15 @@ def test_must(check):
 
 
 @pytest.mark.parametrize(
-    ("check", "module", "old", "new"), MUTANTS, ids=[f"{c.__name__}-{m}" for c, m, _, _ in MUTANTS]
+    ("check", "module", "function", "old", "new"),
+    MUTANTS,
+    ids=[f"{check.__name__}-{function}" for check, _, function, _, _ in MUTANTS],
 )
-def test_mutant_is_caught(check, module, old, new):
+def test_mutant_is_caught(check, module, function, old, new):
     """The code broken on purpose fails the check of its must."""
-    with Mutant(module, old, new), pytest.raises(Exception):  # noqa: B017 any failure catches it
+    with Mutant(f"state.control.{module}", function, old, new), pytest.raises(Exception) as failure:
         check()
+    assert not isinstance(failure.value, NameError | SyntaxError), "the mutant is broken in another way than was meant"
 
 
 @pytest.mark.services
@@ -102,8 +101,40 @@ def test_must_on_redis(check, services, unique):
 
 
 @pytest.mark.services
-@pytest.mark.parametrize(("check", "old", "new"), REDIS_MUTANTS)
-def test_mutant_on_redis_is_caught(check, old, new, services, unique):
+@pytest.mark.parametrize(("check", "function", "old", "new"), REDIS_MUTANTS)
+def test_mutant_on_redis_is_caught(check, function, old, new, services, unique):
     """The index code broken on purpose fails the check of its must."""
-    with Mutant("state.redis_index", old, new), pytest.raises(AssertionError):
+    with Mutant("state.redis_index", function, old, new), pytest.raises(AssertionError):
         check(services.redis, unique)
+
+
+@pytest.mark.services
+def test_mutant_of_the_script_is_caught(monkeypatch, services, unique):
+    """The script that Redis runs, broken on purpose, fails the check of its must; it is Lua, so a statement goes."""
+    statements = redis_index._PUBLISH.split()
+    assert statements.count("0") == 1, "the mutant no longer fits the script: bring it up to date"
+    monkeypatch.setattr(redis_index, "_PUBLISH", redis_index._PUBLISH.replace("return 0", "local ignored = 0"))
+    with pytest.raises(AssertionError):
+        musts.redis_refuses_what_is_older(services.redis, unique)
+
+
+def test_every_must_has_a_mutant():
+    """No check is there of which nobody knows whether it can fail."""
+    assert {check for check, *_ in MUTANTS} == set(musts.PURE)
+    assert {check for check, *_ in REDIS_MUTANTS} | {musts.redis_refuses_what_is_older} == set(musts.ON_REDIS)
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "said"),
+    [
+        ("f", "a + c", "stands 0 times in f, not once"),
+        ("f", "a", "stands 2 times in f, not once"),
+        ("g", "a", "there is no g any more"),
+    ],
+)
+def test_a_mutant_that_does_not_fit_says_so(function, old, said):
+    """What is replaced is found by its syntax, whatever its layout, and must be there exactly once."""
+    source = "def f(a, b):\n    return (\n        a\n        + b, a)\n"
+    assert "a - b" in ast.unparse(mutated(source, "f", "a + b", "a - b"))
+    with pytest.raises(Misfit, match=said):
+        mutated(source, function, old, "0")

@@ -13,27 +13,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from state.advertisements.queue import prunings, size
+from state.advertisements.queue import DegradationQueue, Pruned, prunings, size
 from state.compiled_part import LocalEntry
 from state.config import parse
 from state.control import handle as core
-from state.control.home import HomeState, _decode
+from state.control.facts import Kind
+from state.control.home import HomeState, decode_state
 from state.control.overlap import meeting
-from state.control.protocol import Advertised, Change, Outbox, decode
+from state.control.protocol import Advertised, Change, decode
 from state.control.samples import SAMPLE_MAX, TEXT_MAX, observed, samples_of, uniform
-from state.control.travelling import Settling, Travelling
+from state.control.streams import Outbox
 from state.filters import grammar
 from state.filters.printing import to_text
 from state.keys import Key, is_wide
 from state.messages import Record
 from state.space.boxes import Boxes
 from state.space.packing import Packed, pack, unpack
+from state.space.points import ranks
 from state.space.ranges import Ranges
-from state.space.ranks import ranks
 from tests import oracle
 from tests.simulation.invariants import check, examined
 from tests.simulation.watch import Probe, Watch
-from tests.simulation.world import Event, World
+from tests.simulation.wire import Event
+from tests.simulation.world import World
 
 CONFIG = """
 [settings]
@@ -55,6 +57,7 @@ y = {{ kind = "int", min = 0, max = 63 }}
 z = {{ kind = "int", min = 0, max = 63 }}
 """
 PLAIN = {name: {"kind": "int"} for name in "xyz"}
+S, A = Kind.SUBSCRIPTION, Kind.ADVERTISEMENT
 SUBSCRIPTIONS, ADVERTISEMENTS = "hilcast.subscriptions", "hilcast.advertisements"
 
 
@@ -74,16 +77,21 @@ def advertise(world, id, text, broker="b1"):
 
 
 def home(world, broker="b1", number=0) -> HomeState:
-    return _decode(world.host(broker).states[f"{broker}/t/home:{number}"])
+    return decode_state(world.host(broker).states[f"{broker}/t/home:{number}"])
 
 
-def told(world, broker="b1"):
-    """What travels of each filter, as text; None: as it was sent."""
-    return {slot: one.text for slot, one in home(world, broker).travelling.items()}
+def pruned(world, kind, broker="b1", number=0):
+    """By id how far each filter of one kind is pruned."""
+    return home(world, broker, number).travelling.pruned[kind]
 
 
-def predicates(world, kind="s/", broker="b1"):
-    return sum(one.predicates for slot, one in home(world, broker).travelling.items() if slot.startswith(kind))
+def travelling(world, kind=S, broker="b1"):
+    """The travelling form of each filter of one kind, as text; None: as it was sent."""
+    return {id: one.text for id, one in pruned(world, kind, broker).items()}
+
+
+def predicates(world, kind=S, broker="b1"):
+    return sum(one.predicates for one in pruned(world, kind, broker).values())
 
 
 def event(x, y, z, broker="b3", source=""):
@@ -119,14 +127,24 @@ class PlainFilters:
     def __init__(self, texts):
         self.texts = texts
 
-    def travelling(self, slot, text):
-        return grammar.parse(text or self.texts[slot], TYPE, limits=False)
+    def read(self, id, text):
+        return grammar.parse(text or self.texts[id], TYPE, limits=False)
 
-    def admits(self, slot, pruned):
+    def admits(self, id, pruned):
         return not to_text(pruned).startswith("x <")
 
-    def degradation(self, slot):
-        return lambda before: lambda after: harm_of(before) - harm_of(after)
+    def settle(self, held, budget):
+        """Bring what is held within a budget, as home does; return what changed, with what it was."""
+        queue = DegradationQueue(
+            lambda before: lambda after: harm_of(before) - harm_of(after),
+            admits=self.admits,
+            held=held,
+            read=self.read,
+        )
+        queue.shrink(budget)
+        queue.grow(budget)
+        queue.check()
+        return queue.changed()
 
 
 LEAVES = st.builds("{} {} {}".format, st.sampled_from("xyz"), st.sampled_from(["<", ">"]), st.integers(1, 62))
@@ -147,14 +165,14 @@ class SettlingFilters(RuleBasedStateMachine):
 
     @rule(id=st.integers(0, 5), text=TEXTS)
     def put(self, id, text):
-        self.texts[f"s/{id}"] = text
-        self.held.pop(f"s/{id}", None)
-        self.held[f"s/{id}"] = Travelling(size(grammar.parse(text, TYPE)))
+        self.texts[id] = text
+        self.held.pop(id, None)
+        self.held[id] = Pruned(size(grammar.parse(text, TYPE)))
         self.settle()
 
     @rule(id=st.integers(0, 5))
     def remove(self, id):
-        self.held.pop(f"s/{id}", None)
+        self.held.pop(id, None)
         self.settle()
 
     @rule(budget=st.integers(1, 12))
@@ -163,25 +181,25 @@ class SettlingFilters(RuleBasedStateMachine):
         self.settle()
 
     def settle(self):
-        before = {slot: one.text for slot, one in self.held.items()}
-        changed = Settling(self.held, self.budget, PlainFilters(self.texts)).settle()
-        assert changed == {slot: text for slot, text in before.items() if self.held[slot].text != text}
+        before = {id: one.text for id, one in self.held.items()}
+        changed = PlainFilters(self.texts).settle(self.held, self.budget)
+        assert changed == {id: text for id, text in before.items() if self.held[id].text != text}
 
     @invariant()
     def within_the_budget(self):
         filters = PlainFilters(self.texts)
         total = 0
-        for slot, one in self.held.items():
-            current = filters.travelling(slot, one.text)
+        for id, one in self.held.items():
+            current = filters.read(id, one.text)
             assert size(current) == one.predicates
             total += one.predicates
-            original, now = oracle.tree_of(self.texts[slot]), oracle.tree_of(to_text(current))
+            original, now = oracle.tree_of(self.texts[id]), oracle.tree_of(to_text(current))
             for point in POINTS:
                 assert oracle.evaluate(now, point, PLAIN) or not oracle.evaluate(original, point, PLAIN)
         if total > self.budget:
-            for slot, one in self.held.items():
-                options = prunings(filters.travelling(slot, one.text))
-                assert not any(filters.admits(slot, pruned) for pruned in options)
+            for id, one in self.held.items():
+                options = prunings(filters.read(id, one.text))
+                assert not any(filters.admits(id, pruned) for pruned in options)
         last = [(one.steps[-1].harm, one.steps[-1].before - one.predicates) for one in self.held.values() if one.steps]
         if last:
             costliest = max(harm for harm, _ in last)
@@ -194,13 +212,13 @@ TestSettling.settings = settings(max_examples=30, stateful_step_count=15, deadli
 
 def test_the_least_harm_goes_first():
     """Of all filters the predicate goes whose loss is the least; on a tie the one that was there first."""
-    texts = {"s/1": "y < 5 AND z < 5", "s/2": "x < 9 AND z < 9", "s/3": "x < 7 AND y < 7"}
-    held = {slot: Travelling(2) for slot in texts}
-    assert Settling(held, 5, PlainFilters(texts)).settle() == {"s/2": None}
-    assert held["s/2"].text == "z < 9"
-    assert Settling(held, 4, PlainFilters(texts)).settle() == {"s/3": None}
-    assert held["s/3"].text == "y < 7"
-    assert Settling(held, 5, PlainFilters(texts)).settle() in ({"s/2": "z < 9"}, {"s/3": "y < 7"})
+    texts = {"1": "y < 5 AND z < 5", "2": "x < 9 AND z < 9", "3": "x < 7 AND y < 7"}
+    held, filters = {id: Pruned(2) for id in texts}, PlainFilters(texts)
+    assert filters.settle(held, 5) == {"2": None}
+    assert held["2"].text == "z < 9"
+    assert filters.settle(held, 4) == {"3": None}
+    assert held["3"].text == "y < 7"
+    assert filters.settle(held, 5) in ({"2": "z < 9"}, {"3": "y < 7"})
 
 
 # --- in the world -------------------------------------------------------------------------------------------------
@@ -219,8 +237,7 @@ def test_the_budget_is_met_and_deliveries_are_those_of_flooding(reduction):
     world.settle()
     check(world)
     for broker, number in itertools.product(("b1", "b2", "b3"), range(2)):
-        held = home(world, broker, number).travelling
-        assert sum(one.predicates for slot, one in held.items() if slot.startswith("a/")) <= 5
+        assert sum(one.predicates for one in pruned(world, A, broker, number).values()) <= 5
     for text in asked.values():
         x, y, z = (int(part.split("AND")[0]) for part in text.split("BETWEEN")[1:])
         point = {"x": x, "y": y, "z": z}
@@ -235,7 +252,7 @@ def test_local_clients_get_what_they_asked_for():
     world = World(config_of(subscriptions=2))
     subscribe(world, "s", "x BETWEEN 1 AND 5 AND y BETWEEN 1 AND 5 AND z < 50")
     world.settle()
-    assert told(world)["s/s"] == "x BETWEEN 1 AND 5 AND y BETWEEN 1 AND 5"
+    assert travelling(world)["s"] == "x BETWEEN 1 AND 5 AND y BETWEEN 1 AND 5"
     deliveries, links = world.publish(event(3, 3, 60))
     assert (deliveries, links) == ([], [("b3", "b2"), ("b2", "b1")])
     assert got(world, 3, 3, 8) == {"c-s"}
@@ -253,7 +270,7 @@ def test_parts_that_only_the_pruned_form_touches_hold_nothing_local():
         entry = inside_of(world, key).state.local.get("s")
         if entry is not None and not entry.geometry.size:
             parts.append(key)
-            assert entry.told.size
+            assert entry.travelling.size
             assert "s" not in deployment.index[key].ids
     assert parts
     subscribe(world, "s", None)
@@ -272,7 +289,7 @@ def test_conformance_is_asked_of_the_advertisement_as_it_was_sent():
     advertise(world, "a", "x < 9 AND z < 9")
     subscribe(world, "s", "x BETWEEN 1 AND 5 AND y < 5 AND z > 50", "b3")
     world.settle()
-    assert told(world)["a/a"] in ("x < 9", "z < 9")
+    assert travelling(world, A)["a"] in ("x < 9", "z < 9")
     assert world.publish_all([event(3, 3, 60, "b1", "p-a")])[0].refused
     assert not world.publish_all([event(3, 3, 3, "b1", "p-a")])[0].refused
 
@@ -282,7 +299,7 @@ def test_a_neighbour_is_told_the_pruned_geometry_and_no_text():
     world = World(config_of(advertisements=1))
     advertise(world, "a", "x BETWEEN 1 AND 5 AND y BETWEEN 1 AND 5")
     world.settle()
-    text = told(world)["a/a"]
+    text = travelling(world, A)["a"]
     name = text[0]
     key = Key("b2", "t", "wide:0")
     held = examined(world).cubes[key].state.advertised["b1"]["b1/a"]
@@ -300,11 +317,11 @@ def test_a_pruning_is_undone_when_there_is_room_again():
         for i in range(3):
             kind(world, f"f{i}", f"x BETWEEN {i} AND {i + 3} AND y BETWEEN {i} AND {i + 3}")
     world.settle()
-    assert (predicates(world, "s/"), predicates(world, "a/")) == (5, 4)
+    assert (predicates(world, S), predicates(world, A)) == (5, 4)
     for kind in (subscribe, advertise):
         kind(world, "f0", None)
     world.settle()
-    assert set(told(world).values()) == {None}
+    assert {*travelling(world, S).values(), *travelling(world, A).values()} == {None}
     check(world)
 
 
@@ -314,15 +331,15 @@ def test_only_what_changed_is_sent_again():
     for i, x in enumerate((1, 20, 40)):
         subscribe(world, f"s{i}", f"x BETWEEN {x} AND {x + 1} AND y BETWEEN {x} AND {x + 1}")
     world.settle()
-    pruned = [slot[2:] for slot, text in told(world).items() if text is not None]
-    assert len(pruned) == 1
-    gone = next(f"s{i}" for i in range(3) if f"s{i}" not in pruned)
+    shorter = [id for id, text in travelling(world).items() if text is not None]
+    assert len(shorter) == 1
+    gone = next(f"s{i}" for i in range(3) if f"s{i}" not in shorter)
     subscribe(world, gone, None)
     start = world.log.end("hilcast.control")
     world.deployments[0].step()
     sent = [decode(r.value) for r in world.log.topics["hilcast.control"][start:]]
     assert all(isinstance(message, Change) for message in sent)
-    assert {entry.id for message in sent for entry in message.local} <= set(pruned)
+    assert {entry.id for message in sent for entry in message.local} <= set(shorter)
     targets = [r.key for r in world.log.topics["hilcast.control"][start:]]
     assert len(set(targets)) == len(targets)
 
@@ -349,7 +366,7 @@ def test_there_is_no_gap_while_prunings_come_and_go():
             kind = rng.choice((subscribe, advertise))
             kind(world, f"s{rng.randint(0, 5)}", rng.choice((None, box(rng))), rng.choice(("b1", "b3")))
             world.deployments[0].step(rng)
-            forms |= {told(world)["s/kept"], told(world, "b3")["a/kept"]}
+            forms |= {travelling(world)["kept"], travelling(world, A, "b3")["kept"]}
             if i == 15:
                 world.deployments[0].begin()
         world.settle()
@@ -365,8 +382,8 @@ def test_a_filter_stays_with_its_kind_of_key():
         subscribe(world, f"s{i}", f"x BETWEEN {i} AND {i + 1} AND y BETWEEN {i} AND {i + 1} AND z > {i}")
     world.settle()
     assert predicates(world) > 1
-    for slot, fact in home(world).facts.items():
-        assert told(world)[slot] is not None
+    for id, fact in home(world).facts[S].items():
+        assert travelling(world)[id] is not None
         assert not fact.wide
         assert not is_wide(len(fact.parts), 64)
 
@@ -376,8 +393,8 @@ def test_a_wide_filter_may_be_pruned_to_anything():
     world = World(config_of(subscriptions=1))
     subscribe(world, "s", "x > 3 AND y > 3 AND z > 60")
     world.settle()
-    assert home(world).facts["s/s"].parts == ["wide:0"]
-    assert told(world)["s/s"] in ("x > 3", "y > 3", "z > 60")
+    assert home(world).facts[S]["s"].parts == ["wide:0"]
+    assert travelling(world)["s"] in ("x > 3", "y > 3", "z > 60")
     assert got(world, 9, 9, 9) == set()
     assert got(world, 9, 9, 62) == {"c-s"}
 
@@ -389,7 +406,7 @@ def test_what_holds_for_nothing_is_told_nobody():
     advertise(world, "a", "x < 5 AND x > 9 AND y = 1")
     subscribe(world, "all", "TRUE")
     world.settle()
-    assert told(world) == {}
+    assert travelling(world, S) == travelling(world, A) == {}
     check(world)
 
 
@@ -411,7 +428,7 @@ def test_the_sample_decides_which_predicate_goes():
         matched = [sum(oracle.evaluate(p, point, PLAIN) for point in points) for p in pruned]
         subscribe(world, "s", text)
         world.settle()
-        assert told(world)["s/s"] == pruned[matched.index(min(matched))]
+        assert travelling(world)["s"] == pruned[matched.index(min(matched))]
 
 
 def test_a_sample_never_changes_within_its_generation():
@@ -422,15 +439,15 @@ def test_a_sample_never_changes_within_its_generation():
     world.deployments[0].begin()  # y < 9 holds of 3, x < 9 of 9
     subscribe(world, "s", text)
     world.settle()
-    assert told(world)["s/s"] == "y < 9"
+    assert travelling(world)["s"] == "y < 9"
     world.publish_all([event(50, y % 9, 0) for y in range(SAMPLE_MAX)])
     subscribe(world, "s", None)
     subscribe(world, "again", text)
     world.settle()
-    assert told(world)["s/again"] == "y < 9"
+    assert travelling(world)["again"] == "y < 9"
     world.deployments[0].begin()
     world.settle()
-    assert told(world)["s/again"] == "x < 9"
+    assert travelling(world)["again"] == "x < 9"
 
 
 def test_advertisements_keep_what_keeps_subscriptions_away():
@@ -442,7 +459,7 @@ def test_advertisements_keep_what_keeps_subscriptions_away():
     world.settle()
     advertise(world, "a", "y < 9 AND x < 9")
     world.settle()
-    assert told(world)["a/a"] == "x < 9"
+    assert travelling(world, A)["a"] == "x < 9"
     for i in range(4):
         subscribe(world, f"s{i}", f"y > {40 + i}")
     subscribe(world, "s4", "x > 40")
@@ -450,7 +467,7 @@ def test_advertisements_keep_what_keeps_subscriptions_away():
     advertise(world, "a", None)
     advertise(world, "b", "y < 9 AND x < 9")
     world.settle()
-    assert told(world)["a/b"] == "y < 9"
+    assert travelling(world, A)["b"] == "y < 9"
 
 
 def test_samples_are_the_last_publications_abridged():
@@ -516,7 +533,8 @@ def test_a_replay_prunes_the_same():
         again = core.handle(key, states.get(key), records[::-1], World(world.config).deployments[0].context(round))
         assert (first.state, first.outputs, first.figures) == (again.state, again.outputs, again.figures)
         states[key] = first.state
-    assert any(one.steps for one in _decode(states["b1/t/home:0"]).travelling.values())
+    kept = decode_state(states["b1/t/home:0"]).travelling.pruned
+    assert any(one.steps for filters in kept.values() for one in filters.values())
 
 
 def test_a_restart_and_a_new_generation_keep_the_budget():
@@ -535,8 +553,8 @@ def test_a_restart_and_a_new_generation_keep_the_budget():
             deployment.begin(config)
         world.settle()
         check(world)
-        kinds = {slot[:2] for slot in home(world).travelling}
-        assert kinds == {k for k, n in zip(("s/", "a/"), budgets, strict=True) if n is not None}
+        kinds = {kind for kind, filters in home(world).travelling.pruned.items() if filters}
+        assert kinds == {k for k, n in zip((S, A), budgets, strict=True) if n is not None}
 
 
 def test_a_changed_budget_is_a_new_generation():
@@ -559,8 +577,8 @@ def test_figures_count_prunings():
 def test_a_pruned_entry_is_cut_by_all_it_holds():
     """The length at which a message is cut counts both geometries of an entry."""
     big = Packed(0, 3, b"\0" * 240_000, b"\0" * 240_000)
-    entries = [LocalEntry(str(i), "c", "t", None, Packed(0, 3, b"", b""), travels=big) for i in range(2)]
-    assert len(Outbox("b1/t/home:0", 1, "g", {}).change("b1/t/cube:0", local=entries)) == 2
+    entries = [LocalEntry(str(i), "c", "t", None, Packed(0, 3, b"", b""), wider=big) for i in range(2)]
+    assert len(Outbox(Key("b1", "t", "home:0"), 1, "g", {}).change("b1/t/cube:0", local=entries)) == 2
 
 
 # --- meeting ------------------------------------------------------------------------------------------------------
@@ -605,5 +623,5 @@ def test_ranges_meet_where_they_share_an_index(asked, space):
 def test_an_advertisement_keeps_its_text_at_home():
     """Told a neighbour it has none, and nothing else changes."""
     here = Advertised("b1/a", "p", "x < 5", pack(Boxes.of([([1], [2])])))
-    assert msgspec.structs.asdict(here.abroad) == {**msgspec.structs.asdict(here), "filter": ""}
-    assert here.abroad.abroad is here.abroad or here.abroad.abroad == here.abroad
+    assert msgspec.structs.asdict(here.travelling) == {**msgspec.structs.asdict(here), "filter": ""}
+    assert here.travelling.travelling == here.travelling

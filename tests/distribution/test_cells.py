@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.distribution.cells import CellGrid, best_cells
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Boxes
+from state.space.boxes import Boxes
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN
 
 
 def grids():

@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from state.distribution.cells import CellGrid
 from state.distribution.clustering import CLUSTERINGS
 from state.distribution.groups import CATCH_ALL, Groups
-from state.space.boxes import PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
+from state.space.ranks import PRESENT_MAX
 
 GRID = CellGrid.equal(np.array([0, 0]), np.array([11, 11]), cells=4)
 
@@ -64,6 +65,7 @@ class Living(RuleBasedStateMachine):
         members = groups.members()
         for point, group in zip(points, groups.group_of(points), strict=True):
             interested = {c for low, high, c in self.live.values() if (low <= point).all() and (point <= high).all()}
+            assert groups.interested(point[None]).tolist() == [len(interested)]
             if group != CATCH_ALL:
                 assert interested <= set(np.flatnonzero(members[group]).tolist())
         for group in range(groups.n):

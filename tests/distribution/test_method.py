@@ -11,13 +11,14 @@ from benchmarks.workloads import stock
 from state.distribution.cells import CellGrid
 from state.distribution.groups import CATCH_ALL, Groups
 from state.distribution.method import (
+    FIT_MIN,
     NEVER,
     CostModel,
-    Observed,
     account,
     choose,
     choose_dense,
     fit_threshold,
+    fitted,
 )
 from state.matchers.bitmap import BitmapMatcher
 
@@ -147,29 +148,37 @@ def test_the_fitted_threshold_is_the_best_of_all(events):
     assert totals[t] == cost == min(totals.values())
 
 
-@given(seed=st.integers(0, 2**32), discard=st.sampled_from([0.01, 0.15, 1.0]))
-@settings(max_examples=40, deadline=None)
-def test_observed_traffic_gives_the_threshold_of_its_events(seed, discard):
-    """The histogram, split over two tasks and added up, finds the best t in hundredths."""
+@given(seed=st.integers(0, 2**32), n=st.integers(0, 450), present=THRESHOLDS)
+@settings(max_examples=60, deadline=None)
+def test_a_threshold_is_taken_only_if_it_is_better_on_other_events(seed, n, present):
+    """With few events the present t stays; with some the best of them is taken; with many it is fitted to half of
+    them and must save on the other half.
+    """
     rng = np.random.default_rng(seed)
-    members = rng.integers(0, 40, 60)
-    interested = np.minimum(rng.integers(0, 41, 60), members)
-    sizes, model = rng.integers(1, 50, 60), CostModel(1.0, discard)
-    first, second = Observed(), Observed()
-    first.add(interested[:30], members[:30], sizes[:30])
-    second.add(interested[30:], members[30:], sizes[30:])
-    first.merge(second)
-    totals = []
-    for t in [*np.arange(101) / 100, NEVER]:
-        total = 0.0
-        for s, m, size in zip(interested.tolist(), members.tolist(), sizes.tolist(), strict=True):
-            if s:
-                total += size * s if s / m < t else size * (1 + discard * (m - s))
-        totals.append(total)
-    assert first.costs(model).tolist() == pytest.approx(totals)
-    fitted = first.fit(model)
-    at = 101 if fitted == NEVER else round(100 * fitted)
-    assert totals[at] == pytest.approx(min(totals))
+    members = rng.integers(0, 40, n)
+    interested = np.minimum(rng.integers(0, 41, n), members)
+    model = CostModel(1.0, 0.3)
+    t = fitted(interested, members, present, model)
+
+    def cost(threshold, use):
+        each = [(s, m) for s, m in zip(interested.tolist(), members.tolist(), strict=True) if s and m][use]
+        return sum(s if s / m < threshold else 1 + 0.3 * (m - s) for s, m in each)
+
+    useful = int(((interested > 0) & (members > 0)).sum())
+    candidates = [0.0, *(interested[members > 0] / members[members > 0]).tolist(), NEVER]
+    if useful < FIT_MIN:
+        assert t == present
+    elif useful < 2 * FIT_MIN:
+        assert cost(t, slice(None)) == pytest.approx(min(cost(c, slice(None)) for c in candidates))
+    else:
+        best = min(cost(c, slice(0, None, 2)) for c in candidates)
+        if t == present:
+            tried = [c for c in candidates if cost(c, slice(0, None, 2)) == pytest.approx(best)]
+            assert any(cost(c, slice(1, None, 2)) >= 0.99 * cost(present, slice(1, None, 2)) for c in tried)
+        else:
+            assert cost(t, slice(0, None, 2)) == pytest.approx(best)
+            assert cost(t, slice(1, None, 2)) < 0.99 * cost(present, slice(1, None, 2))
+    assert t == fitted(interested, members, present, model), "the same again"
 
 
 def test_on_the_stock_market_everybody_interested_receives():

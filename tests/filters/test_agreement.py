@@ -18,7 +18,7 @@ from state.filters.grammar import parse
 from state.filters.printing import predicate_text
 from state.filters.tree import Filter, predicates
 from state.space.boxes import Boxes
-from state.space.ranks import ranks
+from state.space.points import ranks
 from tests import oracle
 from tests.filters.samples import PLAIN, QUOTE, events, filters, leaves, random_event, random_filter
 

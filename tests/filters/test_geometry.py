@@ -14,9 +14,9 @@ from state.filters.disjoint import disjoint_union, intersections, joined
 from state.filters.geometry import BOXES_MAX, common, complement, conjunctions, geometry, intervals, united
 from state.filters.grammar import parse
 from state.filters.tree import And, Filter, Operator, Or, Predicate
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Boxes
+from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
-from state.space.ranks import float_rank, text_rank
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN, float_rank, text_rank
 from tests.filters.samples import QUOTE, leaves
 
 SIDE = 5

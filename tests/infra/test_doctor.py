@@ -55,6 +55,20 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hush" not in repr(found)
 
 
+def test_what_the_router_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages of the base and of the router are looked for, those of the other extras are not."""
+    wanted = [
+        "msgspec>=0.20",
+        'no-spark==1; extra == "router"',
+        'no-plots; extra == "bench"',
+        'hilcast[a]; extra == "router"',
+    ]
+    monkeypatch.setattr(doctor.importlib.metadata, "requires", lambda name: wanted)
+    found = doctor._packages()
+    assert (found.ok, found.detail) == (False, "not installed: no-spark")
+    assert "pip install 'hilcast[router]'" in found.advice
+
+
 def test_no_java_and_no_jars(
     services: Services, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from infra import versions
 from infra.local import jars
-from infra.local.progress import Progress
+from infra.local.progress_bar import Progress
 from infra.versions import Coordinate, JarSet
 from state.errors import HilcastError
 

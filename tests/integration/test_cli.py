@@ -13,8 +13,8 @@ import urllib.request
 import pytest
 import redis
 
+from hilcast import Publisher, Subscriber, load, wait
 from infra.local.ports import free_port
-from producers import Publisher, Subscriber, load, wait
 from tests.integration.harness import ROOT
 
 TEXT = """

@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 import pytest
 import redis
 
-from producers import Subscriber, cli
+from hilcast import Subscriber
+from producers import cli
 from producers.client.delivery import header
 from state.config import load
 from state.messages import read_members

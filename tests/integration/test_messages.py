@@ -9,7 +9,7 @@ import uuid
 import pytest
 import redis
 
-from producers import Publisher, Subscriber
+from hilcast import Publisher, Subscriber
 from producers.client.mapper import Mapper
 from state.config import load, parse
 from state.space.grid import Grid

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from infra.kafka.topic_keeper import TopicKeeper
 from state.config import load
-from streaming.topics import TopicKeeper
 from tests.integration.harness import RunningJob, Wire
 
 CONFIG = """

@@ -11,7 +11,8 @@ from state.matchers import segment as segment
 from state.matchers.bitmap import BitmapMatcher
 from state.matchers.order import spatial_order
 from state.matchers.segment import Segment, build, build_segments, choose_cuts, locate, unpacked
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 
 def small_boxes(n, d, side, seed=1, domain=10**6):

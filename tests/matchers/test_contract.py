@@ -14,7 +14,8 @@ from state.matchers import bitmap, segment
 from state.matchers.bitmap import BitmapMatcher
 from state.matchers.matcher import Matcher, Matches
 from state.matchers.stree import STreeMatcher
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Boxes
+from state.space.boxes import Boxes
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN
 from tests.matchers.naive import Naive
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from benchmarks.peers.packed_rtree import PackedTreeMatcher
 from state.matchers.stree import STreeMatcher, binarize, shares_of_domain
 from state.matchers.tree import TreeMatcher, search
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN, Boxes
+from state.space.boxes import Boxes
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN
 
 
 def bounding(rows, lows, ends):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from state.messages import Record
 
 
@@ -41,6 +43,12 @@ class MemoryKafka:
     def span(self, topic, partition):
         return self.lows[topic], len(self.logs[topic])
 
+    def send(self, output):
+        return MemorySending((output.topic, 0, self.append(output)))
+
+    def flush(self, timeout_s=30.0):
+        pass
+
     def read(self, starts):
         self.read_of |= {topic for topic, _ in starts}
         return MemoryReader(self, dict(starts))
@@ -54,6 +62,16 @@ class MemoryKafka:
 
     def close(self):
         pass
+
+
+@dataclass(frozen=True)
+class MemorySending:
+    """A record that has arrived."""
+
+    at: tuple[str, int, int]
+
+    def place(self, timeout_s=30.0):
+        return self.at
 
 
 class MemoryReader:
@@ -76,6 +94,9 @@ class MemoryReader:
         )
         self.kafka.given += len(found)
         return found
+
+    def position(self, partition):
+        return max(self.positions[partition], self.kafka.lows[partition[0]])
 
     def close(self):
         self.kafka.open -= 1

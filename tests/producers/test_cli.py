@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from infra.kafka import open_transport
+from infra.kafka.topic_keeper import TopicKeeper
 from infra.local.ports import free_port
 from producers import cli
-from producers.commands.checking import needed_topics
 from producers.commands.output import Style
 from state.compiled_part import CompiledPart, LocalEntry, compile_part
 from state.config import load, parse
@@ -30,7 +30,7 @@ from state.redis_index import RedisIndex
 from state.space.boxes import Boxes
 from state.space.grid import Grid
 from state.space.packing import pack
-from streaming.topics import TopicKeeper, needed
+from state.topics import needed
 from tests.producers.test_transport import read
 from tests.producers.worlds import answer, configured, delivered, grouped, text
 
@@ -190,12 +190,33 @@ def test_topics_are_created_once(services, unique, tmp_path, capsys, monkeypatch
     assert capsys.readouterr().out == "all topics are there\n"
 
 
-def test_the_doctor_knows_the_topics_of_the_job(services, unique):
-    """What the doctor looks for is what the job creates."""
+def test_the_topics_of_a_configuration_follow_from_it(services, unique):
+    """Sources and groups need topics of their own; the truth is compacted, and everything bears the broker's time."""
     source = '[[sources]]\ntopic = "old"\nbroker = "b2"\ntype = "quote"\n'
-    for more in ("", source, "[distribution.b1]\ngroups = 3\n"):
-        config = parse(text(services, unique) + more)
-        assert needed_topics(config) == sorted(needed(config))
+    config = parse(text(services, unique))
+    plain = needed(config)
+    assert set(needed(parse(text(services, unique) + source))) - set(plain) == {"old"}
+    grouped = needed(parse(text(services, unique) + "[distribution.b1]\ngroups = 3\n"))
+    assert set(grouped) - set(plain) == {config.topics.groups}
+    names = [
+        "subscriptions",
+        "advertisements",
+        "registry",
+        "publications",
+        "control",
+        "receipts",
+        "deadletter",
+        "routed",
+        "progress",
+    ]
+    links = [config.topics.link(a, b) for pair in config.overlay.links for a, b in (pair, pair[::-1])]
+    assert set(plain) == {*(f"{unique}.{name}" for name in names), *links}
+    compacted = {name for name, kept in grouped.items() if kept.settings.get("cleanup.policy") == "compact"}
+    assert compacted == {config.topics.registry, config.topics.groups}
+    assert {kept.settings["message.timestamp.type"] for kept in grouped.values()} == {"LogAppendTime"}
+    assert {name: kept.partitions for name, kept in grouped.items() if kept.partitions != 1} == {
+        config.topics.publications: 2
+    }
 
 
 def test_the_doctor_prints_checks_with_advice(here, capsys):
@@ -456,17 +477,19 @@ def test_inspect_shows_groups_and_what_they_saved(sharing, capsys):
         (topics.broadcast("b1"), None, 3, 0),
         (topics.group("b1", 1), None, 0, 1),
     ]
-    assert found["distribution"] == {"methods": BY_METHOD}
+    assert found["distribution"] == {"methods": BY_METHOD, "threshold": 0.1}
     assert run("inspect", "--json") == 0
     one, two, three = json.loads(capsys.readouterr().out)
     assert one["distribution"]["methods"] == BY_METHOD
     assert (three["distribution"]["methods"]["group"]["messages"], three["distribution"]["topics"]) == (7, [])
+    assert three["distribution"]["threshold"] is None
     assert "distribution" not in two
     assert run("inspect", "b1", "quote") == 0
     shown = capsys.readouterr().out
     assert re.search(r"broker +method +messages +copies saved +thrown away +spared\n", shown)
     assert re.search(r"b1 +unicast +10 +0 +0 +11\nb1 +group +12 +13 +14 +0\nb1 +broadcast +15 +16 +17 +0\n", shown)
     assert re.search(rf"b1 +{re.escape(topics.group('b1', 4))} +quote +2 +2\n", shown)
+    assert "b1: a group is used if 10 % of its members are interested\n" in shown
 
 
 def test_status_shows_what_each_method_did_at_each_broker(sharing, capsys):

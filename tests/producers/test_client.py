@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from producers import Advertiser, Publisher, RefusedError, Subscriber, UnansweredError, open_transport
+from hilcast import Advertiser, Publisher, RefusedError, Subscriber, UnansweredError
+from infra.kafka import open_transport
+from infra.kafka.topic_keeper import TopicKeeper
 from state.errors import HilcastError
-from streaming.topics import TopicKeeper
 from tests.producers.test_transport import BOTH, read
 from tests.producers.worlds import answer, configured, delivered
 

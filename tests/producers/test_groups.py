@@ -10,14 +10,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from producers import Subscriber, open_transport
-from producers.client import spans as groups
-from producers.client import subscriber
-from producers.client.spans import Spans
+from hilcast import Subscriber
+from infra.kafka import open_transport
+from infra.kafka.topic_keeper import TopicKeeper
+from producers.client import membership, subscriber
+from producers.client.membership import Spans
 from state.config import parse
 from state.errors import HilcastError
 from state.messages import Membership, Output, Span
-from streaming.topics import TopicKeeper
 from tests.producers.memory import MemoryKafka
 from tests.producers.test_transport import BOTH
 from tests.producers.worlds import TEXT, delivered, grouped, text
@@ -31,7 +31,7 @@ SHARED = (TOPICS.group("b1", 0), TOPICS.group("b1", 1), TOPICS.broadcast("b1"), 
 def at_once(monkeypatch):
     """Look for topics at every turn, so that nothing depends on the clock."""
     monkeypatch.setattr(subscriber, "LOOK_S", 0.0)
-    monkeypatch.setattr(groups, "LOOK_S", 0.0)
+    monkeypatch.setattr(membership, "LOOK_S", 0.0)
     monkeypatch.setattr(subscriber, "POLL_S", 0.01)
 
 

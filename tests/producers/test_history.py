@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from producers.client.registrar import Receipt
+from producers.client.inbox import Receipt
 from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
 from state.config import parse
-from state.control.home import Fact, encode_fact
+from state.control.facts import Fact, encode_fact
 from state.filters.grammar import parse as parse_filter
 from state.flooding import NEVER, Stand
 from state.messages import Record

@@ -7,15 +7,18 @@ import json
 import pytest
 
 from benchmarks.peers.event_headers import read_event_mapping
+from hilcast import Publisher, RefusedError, Subscriber
+from infra.kafka import open_transport
 from infra.local.ports import free_port
-from producers import Publisher, RefusedError, Subscriber, cli, open_transport
+from producers import cli
 from producers.client.mapper import RANGES_MAX, Mapper
 from state.config import parse
 from state.errors import HilcastError
 from state.redis_index import RedisIndex
-from state.space.boxes import ABSENT, Boxes
+from state.space.boxes import Boxes
 from state.space.grid import Grid
 from state.space.mapping import EVENT_HEADER, map_subscription, read_subscription_mapping
+from state.space.ranks import ABSENT
 from tests.producers.test_client import Answering
 from tests.producers.test_transport import BOTH, read
 from tests.producers.worlds import answer, configured, text

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
-from types import SimpleNamespace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.workloads.mixed import events, filters
-from producers.client.spans import Spans
+from producers.client.membership import Spans
 from producers.verify import Verification
 from producers.verify.history import read_facts
 from producers.verify.shared_deliveries import opted, served
@@ -25,8 +24,9 @@ from state.config import parse
 from state.control.protocol import Expire, encode
 from state.flooding import Delivered
 from state.keys import home_key
-from state.messages import Output, Span, dead_letter_headers, delivery_id, event_digest, joined_ids, write_members
-from tests.simulation.world import Event, Outcome, World
+from state.messages import Output, Span, delivery_id, event_digest, write_members
+from state.routing.envelope import input_topics
+from tests.simulation.world import World
 
 TEXT = """
 [deployment]
@@ -67,23 +67,29 @@ class MemoryTransport:
         return (records[0].offset, records[-1].offset + 1) if records else (0, 0)
 
     def read(self, starts):
-        return MemoryReader([r for (topic, _), at in starts.items() for r in self.log.topics[topic] if r.offset >= at])
+        return MemoryReader(
+            [r for (topic, _), at in starts.items() for r in self.log.topics[topic] if r.offset >= at], dict(starts)
+        )
 
 
 class MemoryReader:
-    def __init__(self, records):
-        self.records = records
+    def __init__(self, records, positions):
+        self.records, self.positions = records, positions
 
     def poll(self, timeout_s):
         given, self.records = self.records, []
+        self.positions |= {(record.topic, record.partition): record.offset + 1 for record in given}
         return given
+
+    def position(self, partition):
+        return self.positions[partition]
 
     def close(self):
         pass
 
 
 class Running:
-    """A simulated overlay whose jobs also write what the real ones do: progress, deliveries, the routing log."""
+    """A simulated overlay, routed by the real door, whose jobs also write their progress as the real ones do."""
 
     def __init__(self, hosting=ALONE, seed=0, config=CONFIG, sharing=False):
         self.rng = random.Random(seed)
@@ -94,17 +100,12 @@ class Running:
         self.world = World(config, hosting)
         self.log, self.topics = self.world.log, config.topics
         self.filter, self.event = filters(config.types["quote"], seed), events(config.types["quote"], seed)
-        self.read = [dict.fromkeys(self._inputs(d), 0) for d in self.world.deployments]
+        self.read = [dict.fromkeys(input_topics(d.config), 0) for d in self.world.deployments]
         self.sent = 0
         for topic in (self.topics.subscriptions, self.topics.advertisements, self.topics.control):
             self.log.topics[topic]
         for deployment in self.world.deployments:
             self._progress(deployment, "control", deployment.positions)
-
-    def _inputs(self, deployment):
-        hosts = deployment.config.deployment.hosts
-        links = [self.topics.link(a, b) for b in hosts for a in self.config.overlay.neighbours(b) if a not in hosts]
-        return [self.topics.publications, "legacy", *links]
 
     def _append(self, topic, value, key=None, headers=()):
         body = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
@@ -171,58 +172,30 @@ class Running:
         """One batch of one deployment's route query."""
         number = self.rng.randrange(len(self.world.deployments)) if number is None else number
         deployment, read = self.world.deployments[number], self.read[number]
-        for topic in read:
-            records = self.log.topics[topic][read[topic] :]
-            for record in records:
-                self._route(deployment, record)
-            if records:
-                line = {"topic": topic, "partition": 0, "first": records[0].offset, "last": records[-1].offset}
-                self._append(self.topics.routed, line)
-            read[topic] += len(records)
+        records = [record for topic in read for record in self.log.topics[topic][read[topic] :]]
+        for output in self._shared(deployment.routed(records) if records else []):
+            self.log.append(output)
+        for record in records:
+            read[record.topic] += 1
         self._progress(deployment, "route", read)
 
-    def _route(self, deployment, record):
-        headers, hosts = dict(record.headers), deployment.config.deployment.hosts
-        if record.topic == "legacy":
-            added = {"specversion": "1.0", "id": f"0/{record.offset}", "source": "kafka:legacy", "type": "quote"}
-            headers |= {f"ce_{name}": value.encode() for name, value in (added | {"broker": "b4"}).items()}
-        parts = record.topic.split(".")
-        at, origin = (parts[-1], parts[-2]) if parts[1:2] == ["link"] else (headers["ce_broker"].decode(), None)
-        if at not in hosts and not (at not in self.config.overlay.brokers and "b1" in hosts):
-            return
-        if at not in hosts or record.value == b"no json":
-            more = dead_letter_headers("bad-event", "so", *record.place)
-            self._append(self.topics.deadletter, record.value, record.key, [*headers.items(), *more])
-            return
-        source, id = headers["ce_source"], headers["ce_id"]
-        outcome = Outcome()
-        arrival = SimpleNamespace(row=0, broker=at, origin=origin)
-        deployment.route("quote", [Event(id.decode(), "quote", at, record.value)], [arrival], [outcome])
-        for delivery in self._shared(outcome.deliveries, record, source, id, headers):
-            more = [("hilcast_delivery", delivery_id(event_digest(source, id), delivery.client).encode())]
-            more += [("hilcast_subscriptions", joined_ids(list(delivery.subscriptions)).encode())]
-            more += [("hilcast_client", delivery.client.encode()), ("hilcast_epoch", b"1.1")]
-            self._append(delivery.destination, record.value, record.key, [*headers.items(), *more])
-        for a, b in outcome.links:
-            if b not in hosts:
-                self._append(self.topics.link(a, b), record.value, record.key, headers.items())
-
-    def _shared(self, deliveries, record, source, id, headers):
-        """Serve some clients through topics that they read; return what is left for their own."""
-        together, alone = {}, []
-        for delivery in deliveries:
-            choices = [t for t, _, end in self.spans.get(delivery.client, []) if end is None]
-            own = delivery.destination == self.topics.deliver(delivery.client)
-            if own and choices and self.rng.random() < 0.8:
-                named = together.setdefault(self.rng.choice(choices), {})
-                named[delivery.client] = list(delivery.subscriptions)
+    def _shared(self, outputs):
+        """Serve some clients through topics that they read; the rest is as it was."""
+        together = {}
+        for output in outputs:
+            headers = dict(output.headers)
+            client = headers.get("hilcast_client", b"").decode()
+            choices = [t for t, _, end in self.spans.get(client, []) if end is None]
+            if client and output.topic == self.topics.deliver(client) and choices and self.rng.random() < 0.8:
+                kept = tuple(h for h in output.headers if not h[0].startswith("hilcast_"))
+                event = event_digest(headers["ce_source"], headers["ce_id"]).hex().encode()
+                named = together.setdefault((self.rng.choice(choices), output.key, output.value, kept, event), {})
+                named[client] = headers["hilcast_subscriptions"].decode().split(",")
             else:
-                alone.append(delivery)
-        for topic, matched in together.items():
+                yield output
+        for (topic, key, value, kept, event), matched in together.items():
             for members, _ in write_members(matched):
-                more = [("hilcast_members", members), ("hilcast_event", event_digest(source, id).hex().encode())]
-                self._append(topic, record.value, record.key, [*headers.items(), *more])
-        return alone
+                yield Output(topic, key, value, (*kept, ("hilcast_members", members), ("hilcast_event", event)))
 
     def regroup(self):
         """Let a client read one more shared topic, or one less."""
@@ -404,7 +377,7 @@ def test_subscriptions_whose_inbox_was_deleted_are_known_from_the_registry():
     running.rest()
     for topic in (running.topics.subscriptions, running.topics.receipts):
         last = running.log.topics[topic][-1]
-        running.log.topics[topic] = [replace(last)]
+        running.log.topics[topic] = [msgspec.structs.replace(last)]
     for _ in range(20):
         running.publish()
     running.rest()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from infra.kafka.topic_keeper import TopicKeeper
 from state.config import Config, parse
 from state.messages import Output, delivery_id, event_digest, write_members
-from streaming.topics import TopicKeeper
 
 TEXT = """
 [deployment]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.reductions.conflict_table import ConflictTable
-from state.space.boxes import ABSENT, PRESENT_MAX
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 Box = tuple[tuple[int, int], ...]
 """A side (low, high) for each attribute."""

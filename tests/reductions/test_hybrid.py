@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.errors import ConfigError, HilcastError
+from state.errors import HilcastError
 from state.reductions.hybrid import COVERED, EXHAUSTED, UNCOVERED, Hybrid, covers, subtract
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
+from state.space.ranks import ABSENT, PRESENT_MAX
 from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
 
 DOMAIN = Boxes.of([([0, 0], [4, 4])])
@@ -216,19 +217,7 @@ def test_full_ranks_and_many_entries() -> None:
         assert held.all()
 
 
-# --- parameters and bytes -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "parameters", [{"budget": 0}, {"error": 0}, {"error": 1}, {"trials_max": -1}, {"budget": True}, {"cap": 3}]
-)
-def test_bad_parameters_are_refused_by_name(parameters: dict[str, object]) -> None:
-    """Each fault names the parameter; building with it raises."""
-    faults = Hybrid.check_parameters(parameters)
-    assert len(faults) == 1
-    assert repr(next(iter(parameters))) in faults[0]
-    with pytest.raises(ConfigError):
-        Hybrid(DOMAIN, parameters)
+# --- bytes --------------------------------------------------------------------------------------------------
 
 
 def test_another_format_is_refused() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from state.errors import HilcastError
 from state.reductions.interval_table import CompiledTable, range_id, range_of
-from state.reductions.mics import Mics, check_parameters, widest_gap_within
+from state.reductions.mics import Mics, widest_gap_within
 from state.reductions.reduction import Reduction, add, remove
 from state.space.hilbert import encode
 from state.space.ranges import Ranges, boxes_ranges
@@ -287,39 +287,7 @@ def test_the_two_ways_are_taken() -> None:
     mics.check()
 
 
-# --- parameters and state -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("parameters", "fault"),
-    [
-        ({"merging": "nearly"}, "parameter 'merging' is 'nearly', not 'perfect' or 'imperfect'"),
-        ({"merging": "imperfect"}, "merging = 'imperfect' needs one of 'gap_cells' and 'budget'"),
-        ({"merging": "imperfect", "gap_cells": 1, "budget": 1.0}, "merging = 'imperfect' needs one of"),
-        ({"gap_cells": 3}, "'gap_cells' needs merging = 'imperfect'"),
-        ({"merging": "imperfect", "gap_cells": True}, "parameter 'gap_cells' is True"),
-        ({"merging": "imperfect", "gap_cells": 2**63}, "parameter 'gap_cells' is 9223372036854775808"),
-        ({"merging": "imperfect", "gap_cells": 1, "mode": "indexed"}, "merging = 'imperfect' needs mode = 'projected'"),
-        ({"merging": "imperfect", "budget": float("nan")}, "parameter 'budget' is nan"),
-        ({"cap": 0}, "parameter 'cap' is 0"),
-        ({"mode": "both"}, "parameter 'mode' is 'both'"),
-        ({"exact": 3}, "parameter 'exact' is 3"),
-        ({"colour": "blue"}, "parameter 'colour' is unknown"),
-    ],
-)
-def test_wrong_parameters_are_named(parameters, fault) -> None:
-    """Each wrong parameter is a fault in words, and refuses the reduction with a code."""
-    faults = check_parameters(parameters)
-    assert any(f.startswith(fault) for f in faults), faults
-    with pytest.raises(HilcastError, match=r"^bad-config: "):
-        Mics(DOMAIN, parameters)
-
-
-def test_good_parameters_are_taken() -> None:
-    """Every documented parameter is accepted."""
-    good = {"merging": "imperfect", "budget": 0.2, "cap": 64, "mode": "projected", "exact": "pairwise"}
-    assert check_parameters(good) == []
-    assert Mics(DOMAIN, good).parameters.cap == 64
+# --- state --------------------------------------------------------------------------------------------------
 
 
 def test_numbers_of_a_long_life() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from benchmarks.peers.grid_fitting import choose_dimensions
 from state.errors import HilcastError
-from state.reductions import check_parameters
 from state.reductions.mics import Mics
 from state.reductions.mics_high_dimensions import (
     CompiledIndex,
@@ -208,27 +206,12 @@ def test_any_exact_phase_plugs_in() -> None:
         asked.append((len(candidates), len(entry)))
         return False
 
-    indexed = IndexedMics(CUBE, {"mode": "indexed", "exact": "mine"}, grid=GRID, exact=never)
+    indexed = IndexedMics(CUBE, {"mode": "indexed"}, grid=GRID, exact=never)
     assert isinstance(indexed, Reduction)
     indexed.update({"a": CUBE})
     indexed.update({"b": Boxes.of([([0, 0, 0], [0, 0, 0])])})
     assert asked == [(0, 1), (1, 1)]
     assert list(indexed.forwarded()) == ["a", "b"]
-
-
-def test_an_unknown_exact_phase_is_refused() -> None:
-    """A name without a phase is a fault of the configuration."""
-    assert "parameter 'exact' is 'guess'" in IndexedMics.check_parameters({"exact": "guess"})[0]
-    with pytest.raises(HilcastError, match=r"^bad-config: no exact phase 'guess'"):
-        IndexedMics(CUBE, {"exact": "guess"}, grid=GRID)
-
-
-@pytest.mark.parametrize("mode", ["projected", "indexed"])
-def test_a_type_with_an_unknown_exact_phase_is_refused(mode) -> None:
-    """The check that reads a configuration knows the phases too, before any reduction is made."""
-    faults = check_parameters(replace(TYPE, reduction="mics", parameters={"mode": mode, "exact": "guess"}))
-    assert faults == ["parameter 'exact' is 'guess', not one of 'pairwise', 'negative-space'"]
-    assert not check_parameters(replace(TYPE, reduction="mics", parameters={"mode": mode, "exact": "negative-space"}))
 
 
 def test_a_wide_entry_is_indexed_by_few_ranges() -> None:

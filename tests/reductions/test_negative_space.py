@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.errors import ConfigError, HilcastError
-from state.reductions import active_boxes, negative_space, negative_tree
-from state.reductions.negative_space import NegativeSpace, Settings
+from state.errors import HilcastError
+from state.reductions import entry_rows, negative_space, negative_tree
+from state.reductions.negative_space import NegativeSpace
 from state.reductions.negative_tree import MERGE_MIN, NegativeTree
 from state.reductions.reduction import Reduction, add, remove
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
 from state.space.packing import Geometry
+from state.space.ranks import ABSENT, PRESENT_MAX
 from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
 
 
@@ -385,7 +386,7 @@ def test_a_box_that_is_not_cut_out_takes_nothing_over() -> None:
 
 IN_TREE = ("_meets_any", "_collect", "_new_boxes", "_cut", "_choose", "_insert", "_leaves", "_build")
 KERNELS = [getattr(negative_tree, name) for name in IN_TREE]
-KERNELS += [active_boxes.meeting, active_boxes.containing, active_boxes.contained]
+KERNELS += [entry_rows.meeting, entry_rows.containing, entry_rows.contained]
 
 
 def test_arrays_out_of_messages_compile_nothing_anew() -> None:
@@ -406,40 +407,7 @@ def test_arrays_out_of_messages_compile_nothing_anew() -> None:
     assert [len(kernel.signatures) for kernel in KERNELS] == before
 
 
-# --- parameters and state -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("mode", "fuzzy", "one of exact, approximate"),
-        ("k", 0, "at least 1"),
-        ("k", True, "an integer"),
-        ("choice", "luck", "benefit-cost, benefit, cost"),
-        ("dynamic", 1, "true or false"),
-        ("cuts", [], "largest-first, in-order"),
-        ("merge_budget", -1, "at least 0"),
-        ("rebuild", "often", "a number"),
-        ("rebuild", float("nan"), "a number"),
-        ("max_boxes", 2.5, "an integer"),
-        ("retire", "yes", "true or false"),
-        ("speed", 9, "is unknown"),
-    ],
-)
-def test_a_wrong_parameter_is_named(name: str, value: object, words: str) -> None:
-    """Each fault names the parameter and what it may be; making the reduction with it is refused."""
-    (fault,) = NegativeSpace.check_parameters({name: value})
-    assert repr(name) in fault
-    assert words in fault
-    with pytest.raises(ConfigError, match="bad-config"):
-        NegativeSpace(line(0, 9), {name: value})
-
-
-def test_all_faults_come_at_once() -> None:
-    """Good parameters have no fault; two wrong ones have two."""
-    assert NegativeSpace.check_parameters({"mode": "approximate", "k": 7, "rebuild": 2}) == []
-    assert len(NegativeSpace.check_parameters({"k": -1, "mode": 3})) == 2
-    assert Settings.read({"k": 7}).k == 7
+# --- state --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("blob", [b"", b"\x09rest"])

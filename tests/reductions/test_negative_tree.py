@@ -21,7 +21,8 @@ from state.reductions.negative_tree import (
     unpack_boxes,
     volume,
 )
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 SIDE = 4
 Box = tuple[tuple[int, ...], tuple[int, ...]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from state.errors import ConfigError, HilcastError
+from state.errors import HilcastError
 from state.reductions.probabilistic import Probabilistic
 from state.reductions.rspc import seed_of
 from state.space.boxes import Boxes
@@ -144,22 +144,6 @@ def test_draws_belong_to_the_subscription() -> None:
     assert seed_of("a", low, high) == seed_of("a", low.copy(), high.copy())
     others = [seed_of("b", low, high), seed_of("a", low + 1, high), seed_of("a", low, high + 1)]
     assert len({seed_of("a", low, high), *others}) == 4
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"error": 0}, {"error": 1}, {"error": 1.5}, {"error": 5e-324}, {"error": "x"},
-        {"trials_max": 0}, {"trials_max": 2**63}, {"k": 3},
-    ],
-)  # fmt: skip
-def test_bad_parameters_are_refused_by_name(parameters: dict[str, object]) -> None:
-    """Each fault names the parameter; building with it raises."""
-    faults = Probabilistic.check_parameters(parameters)
-    assert len(faults) == 1
-    assert repr(next(iter(parameters))) in faults[0]
-    with pytest.raises(ConfigError):
-        Probabilistic(DOMAIN, parameters)
 
 
 def test_the_least_error_that_may_be_asked_for_is_met_by_forwarding() -> None:

@@ -26,7 +26,8 @@ from state.reductions.rspc import (
     trials_needed,
     uncovered_share_min,
 )
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 Side = tuple[int, int]
 Box = tuple[Side, ...]

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.config import parse
-from state.routing.assemble import INPUT
-from state.routing.envelope import REQUIRED, read
+from state.routing.envelope import INPUT, REQUIRED, read
 
 CONFIG = parse("""
 [overlay]

@@ -84,11 +84,11 @@ def inside(point, boxes):
 def agree(junction, parts):
     """All that a junction answers, against the drawn parts."""
     junction.check()
-    found, owners = junction.interested(BATCH.ranks)
+    rows, numbers = junction.interested(BATCH.ranks)
     got = sorted(
-        (row, junction.ids[o], junction.clients[o], junction.destinations[o], o in junction.residuals,
-         o in set(junction.doubtful.tolist()), bool(junction.grouped[o]))
-        for row, o in zip(found.tolist(), owners.tolist(), strict=True)
+        (row, junction.ids[n], junction.clients[n], junction.destinations[n], n in junction.residuals,
+         n in set(junction.doubtful.tolist()), bool(junction.grouped[n]))
+        for row, n in zip(rows.tolist(), numbers.tolist(), strict=True)
     )  # fmt: skip
     wanted = sorted(
         (row, id, client, f"deliver.{client}", residual is not None, residual is not None, groups and exact)
@@ -98,10 +98,10 @@ def agree(junction, parts):
         if inside(point, boxes)
     )
     assert got == wanted
-    codes = junction.target_codes({})
-    for owner in set(owners.tolist()):
-        assert junction.id_column[owner].as_py().decode() == junction.ids[owner]
-        assert codes[owner] == codes[junction.clients.index(junction.clients[owner])]
+    recipients = junction.recipients({})
+    for number in set(numbers.tolist()):
+        assert junction.id_column[number].as_py().decode() == junction.ids[number]
+        assert recipients[number] == recipients[junction.clients.index(junction.clients[number])]
     index = GRID.index(BATCH.ranks)
     link = [inside(point, boxes) for point in POINTS for boxes in [[b for p in parts.values() for b in p[1]]]]
     assert junction.wanted("boxes", BATCH.ranks, index).tolist() == link
@@ -124,7 +124,7 @@ def test_a_junction_answers_as_its_parts_do_after_every_change(event_type, chang
     junction = Junction(event_type, GRID)
     parts = {}
     for change in changes:
-        before = {o: id for o, id in enumerate(junction.ids) if id}
+        before = {number: id for number, id in enumerate(junction.ids) if id}
         same = {
             (key, id)
             for key in parts
@@ -134,7 +134,7 @@ def test_a_junction_answers_as_its_parts_do_after_every_change(event_type, chang
         parts |= change
         junction.update({Key("b1", "t", key): compiled(part) for key, part in change.items()})
         agree(junction, parts)
-        kept = sum(junction.ids[o] == id for o, id in before.items())
+        kept = sum(junction.ids[number] == id for number, id in before.items())
         assert kept >= len(same)
 
 
@@ -158,7 +158,7 @@ def test_only_what_differs_is_changed(event_type):
         junction.update({key: compiled((after, [([i % 8, 6], [i // 8 % 8, 7]) for i in range(64)][:1], [], []))})
         assert changed == [(1, 1), (64, 1)]
         junction.update({key: compiled((after, [([0, 6], [0, 7])], [], []))})
-        assert changed[2:] == [(0, 0)], "equal links and equal owners"
+        assert changed[2:] == [(0, 0)], "equal links and equal entries"
     agree(junction, {"1": (after, [([0, 6], [0, 7])], [], [])})
 
 

@@ -3,8 +3,9 @@
     report = run(draw(seed, workload), workload, holds)       or Failure, which says where and prints what to replay
 
 Between any two writes the watch looks at every part that comes into force. In the middle of everything events are
-published and judged by all states a key may be in. At each rest deliveries equal flooding, every input has its answer,
-and the insides agree (`invariants.py`).
+published, good and bad, routed by the real door while route batches crash and are replayed, and judged by all states a
+key may be in; what each slice leads to is judged on its own (`slices.py`). At each rest deliveries equal flooding,
+every input has its answer, and the insides agree (`invariants.py`).
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from state.config import Config
-from state.control import protocol
+from state.config import Config, Topics
+from state.control import protocol, streams
 from state.control.protocol import Change, Expire, Forget, Message, Resync, encode
 from state.keys import Key, home_key
 from state.messages import Output
 from state.space.event_type import EventType
-from state.space.ranks import ranks
+from state.space.points import ranks
 from tests.simulation.invariants import Inside, Stream, examined
 from tests.simulation.ledger import Answer, Expected, Holds, Ledger, Live, Name
 from tests.simulation.scenario import (
@@ -45,14 +46,18 @@ from tests.simulation.scenario import (
     Withdraw,
     Workload,
 )
+from tests.simulation.slices import Slices
 from tests.simulation.watch import Probe, Watch
+from tests.simulation.wire import Event, Outcome
 from tests.simulation.witness import boxes_of, witness
-from tests.simulation.world import Event, Outcome, SimulatedDeployment, World
+from tests.simulation.world import SimulatedDeployment, World
 
 PROBES_MAX = 12
 PARTS_MIXED_MAX = 200
 """Worlds of more parts are not routed with mixtures of versions: the watch looks at those for all sizes."""
 BLURRED_SHARE = 0.3
+BAD_SHARE, STRUCTURED_SHARE, SOURCE_SHARE = 0.08, 0.15, 0.15
+"""Of publications: those that cannot be used, those in structured mode, those of a producer that knows no events."""
 
 
 class Failure(AssertionError):
@@ -116,13 +121,13 @@ def shortened(scenario: Scenario, fails: Callable[[Scenario], bool], runs: int =
 
 @contextmanager
 def _messages_of(size: int) -> Iterator[None]:
-    """Cut control messages at this length, so that small worlds have messages of several parts."""
-    before = protocol.MESSAGE_BYTES_MAX
-    protocol.MESSAGE_BYTES_MAX = size
+    """Cut control messages at this length, so that small worlds have messages of several pieces."""
+    before = streams.MESSAGE_BYTES_MAX
+    streams.MESSAGE_BYTES_MAX = size
     try:
         yield
     finally:
-        protocol.MESSAGE_BYTES_MAX = before
+        streams.MESSAGE_BYTES_MAX = before
 
 
 class Drill:
@@ -136,6 +141,8 @@ class Drill:
         self.ledger = Ledger(holds)
         self.watch = Watch(self.world)
         self.world.watch = self.watch
+        self.slices = Slices()
+        self.world.slices = self.slices
         self.report = Report()
         self.answers: dict[tuple[str, int], Answer] = {}
         self.overtaken: set[tuple[str, int]] = set()
@@ -311,9 +318,10 @@ class Drill:
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _event(self, rng: random.Random) -> tuple[Event, dict[str, object]]:
-        """An event that somebody is likely to want, at any broker."""
-        type_name = rng.choice(list(self.types))
+    def _event(
+        self, rng: random.Random, type_name: str, broker: str | None = None, source: str | None = None
+    ) -> tuple[Event, dict[str, object]]:
+        """An event that somebody is likely to want, at any broker unless one is given."""
         event_type, base = self.types[type_name], self.sources[type_name]()
         wanted = [
             (name, state)
@@ -323,30 +331,84 @@ class Drill:
         ]
         announced = [(name, live) for name, live in self.ledger.standing(advertisement=True) if name[1] == type_name]
         texts = [rng.choice(wanted)[1].filter] if wanted and rng.random() < 0.8 else []
-        broker, source = rng.choice(self.config.overlay.brokers), f"p{rng.randint(0, 1)}"
-        if announced and rng.random() < 0.8:
-            (broker, _, _), live = rng.choice(announced)
-            source = live.owner
-            texts.append(live.filter)
+        if broker is None or source is None:
+            broker, source = rng.choice(self.config.overlay.brokers), f"p{rng.randint(0, 1)}"
+            if announced and rng.random() < 0.8:
+                (broker, _, _), live = rng.choice(announced)
+                source = live.owner
+                texts.append(live.filter)
         content = witness(boxes_of(texts, event_type), event_type, base, rng) or base
         if rng.random() < BLURRED_SHARE:
             content = _blurred(content, event_type, rng)
         self.published += 1
         return Event(str(self.published), type_name, broker, msgspec.json.encode(content), source), content
 
+    def _publication(self, rng: random.Random) -> _Publication:
+        """Something that is published: an event in any form, or something that looks like one."""
+        topics, chance = self.config.topics, rng.random()
+        if self.config.sources and chance < SOURCE_SHARE:
+            plain = rng.choice(self.config.sources)
+            event, content = self._event(rng, plain.type, plain.broker, f"kafka:{plain.topic}")
+            return _Publication(Output(plain.topic, None, event.value), event, content)
+        event, content = self._event(rng, rng.choice(list(self.types)))
+        if chance > 1 - BAD_SHARE:
+            return _Publication(*_spoiled(event, topics, rng))
+        structured = chance > 1 - BAD_SHARE - STRUCTURED_SHARE
+        return _Publication(event.structured(topics) if structured else event.publication(topics), event, content)
+
     def _publish(self, rng: random.Random, n: int, at_rest: bool = False, fenced: bool = False) -> None:
         waiting = [d for d in self.world.deployments if d.missing()]
         if waiting and not at_rest:
             return  # routing waits for the index
-        events = [self._event(rng) for _ in range(n)]
+        publications = [self._publication(rng) for _ in range(n)]
         parts = sum(len(d.index) for d in self.world.deployments)
         newest = at_rest or fenced or parts > PARTS_MIXED_MAX or rng.random() < 0.5
-        mixed = None if newest else rng
-        outcomes = self.world.publish_all([event for event, _ in events], mixed)
-        for (event, content), outcome in zip(events, outcomes, strict=True):
-            self._judge(event, content, outcome, at_rest)
+        posted = self.world.post([publication.output for publication in publications])
+        repeated = self._route(rng, mixed=not newest, at_rest=at_rest)
+        for publication, outcome in zip(publications, self.world.outcomes(posted), strict=True):
+            self._judge_copies(outcome)
+            if publication.code is not None:
+                self._judge_bad(publication.code, outcome)
+            else:
+                self._judge(publication.event, publication.content, outcome, at_rest, repeated)
 
-    def _judge(self, event: Event, content: Mapping[str, object], outcome: Outcome, at_rest: bool) -> None:
+    def _route(self, rng: random.Random, mixed: bool, at_rest: bool) -> bool:
+        """Route until nothing is on its way; batches may crash, and the index may change before they are replayed.
+
+        Return whether any did.
+        """
+        faults, crashes = rng.random() < 0.3, 0
+
+        def batch(deployment: SimulatedDeployment) -> None:
+            nonlocal crashes
+            if faults and rng.random() < 0.4:
+                deployment.route(rng, crash=True, mixed=mixed)
+                crashes += 1
+                if not at_rest and rng.random() < 0.3:
+                    rng.choice(self.world.deployments).step(rng)
+            deployment.route(rng, mixed=mixed)
+
+        self.world.route(batch)
+        self.report.figures["crashes of routing"] += crashes
+        return crashes > 0
+
+    def _judge_copies(self, outcome: Outcome) -> None:
+        """Whatever was repeated has the same id, and nobody has two."""
+        ids = {(d.client, d.through, d.id) for d in outcome.deliveries}
+        assert len(ids) == len({(client, through) for client, through, _ in ids}), f"delivery ids differ: {ids}"
+        assert len(set(outcome.letters)) <= 1, f"refused in several ways: {outcome}"
+
+    def _judge_bad(self, code: str, outcome: Outcome) -> None:
+        shown = f"{outcome.record}"
+        assert set(outcome.letters) == {code}, f"bad and not refused with {code}: {outcome.letters} for {shown}"
+        assert not outcome.deliveries, f"bad and delivered: {shown}"
+        assert not outcome.links, f"bad and forwarded: {shown}"
+        self.letters[outcome.record.topic, outcome.record.offset] = code
+        self.report.figures["bad events refused"] += 1
+
+    def _judge(
+        self, event: Event, content: Mapping[str, object], outcome: Outcome, at_rest: bool, repeated: bool
+    ) -> None:
         expected = self.ledger.expected(event.type, event.broker, event.source, content, self._advertised(event.type))
         own = self.config.topics.deliver("")
         got = {
@@ -357,8 +419,12 @@ class Drill:
         shown = f"{dict(content)} from {event.source} at {event.broker} ({event.type})"
         assert got <= expected.may, f"wrong: {shown} reached {sorted(got - expected.may)}"
         if outcome.refused:
+            assert set(outcome.letters) == {"not-advertised"}, f"refused with {outcome.letters}: {shown}"
+            self.letters[outcome.record.topic, outcome.record.offset] = "not-advertised"
             assert expected.admitted is not True, f"refused although advertised: {shown}"
-            assert not got, f"refused and delivered: {shown}"
+            # a replay may find an advertisement that its first attempt did not
+            undecided = repeated and expected.admitted is None
+            assert not got or undecided, f"refused and delivered: {shown}"
         assert outcome.refused or expected.admitted is not False, f"not advertised and let in: {shown}"
         missing = [] if outcome.refused else [sorted(copies) for copies in expected.must if not copies & got]
         self._count(expected, len(got), len(missing), at_rest)
@@ -432,6 +498,8 @@ class Drill:
         self.watch.stand(list(self._draw_probes(rng)))
         self.report.figures["rests"] += 1
         self.report.figures["looks between writes"] = self.watch.looks
+        for what, n in self.slices.seen.items():
+            self.report.figures[f"{what} judged"] = n
 
     def _settle(self, rng: random.Random) -> None:
         for deployment in self.world.deployments:
@@ -527,6 +595,34 @@ class Drill:
         overlay = self.config.overlay
         starts = overlay.brokers if advertisement is None else overlay.path(advertisement[0], home)
         return {b: None if b == home else overlay.path(b, home)[1] for b in starts}
+
+
+@dataclass(frozen=True)
+class _Publication:
+    """What is sent, what it says, and the code that it must be refused with, if any."""
+
+    output: Output
+    event: Event
+    content: Mapping[str, object]
+    code: str | None = None
+
+
+def _spoiled(event: Event, topics: Topics, rng: random.Random) -> tuple[Output, Event, dict[str, object], str]:
+    """A publication that must be refused, and the code for it."""
+    good, structured = event.publication(topics), event.structured(topics)
+    dropped = rng.choice(good.headers)
+    spoiled = (
+        (replace(good, headers=tuple(h for h in good.headers if h != dropped)), "bad-event"),
+        (replace(good, headers=tuple((n, b"" if n == dropped[0] else v) for n, v in good.headers)), "bad-event"),
+        (replace(event, broker="nobody").publication(topics), "unknown-broker"),
+        (replace(event, type="nothing").publication(topics), "unknown-type"),
+        (replace(good, value=rng.choice((b"{", b"[]", b"", None, b"null", b'"text"'))), "bad-event"),
+        (replace(structured, value=rng.choice((b"{", b"[]", b"", None, b"{}"))), "bad-event"),
+        (replace(event, value=b"[]").structured(topics), "bad-event"),
+        (replace(event, broker="nobody").structured(topics), "unknown-broker"),
+    )
+    output, code = rng.choice(spoiled)
+    return output, event, {}, code
 
 
 def _blurred(event: Mapping[str, object], event_type: EventType, rng: random.Random) -> dict[str, object]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from state.advertisements.queue import size
 from state.compiled_part import CompiledPart, LocalEntry
+from state.control.facts import Kind, Name
 from state.control.home import Home
 from state.control.part import Part
 from state.control.protocol import Advertised
@@ -78,29 +79,33 @@ class Inside:
 
     def check_travelling(self, home: Home) -> None:
         """What neighbours are told is of live filters, counted right, and within the budgets of the type."""
-        facts = home.state.facts
-        for kind, budget in (("a/", home.type.pruning.advertisements), ("s/", home.type.pruning.subscriptions)):
-            held = {slot: one for slot, one in home.state.travelling.items() if slot.startswith(kind)}
+        budgets = home.type.pruning
+        for kind, budget in zip(Kind, (budgets.advertisements, budgets.subscriptions), strict=True):
+            facts, held = home.state.facts[kind], home.state.travelling.pruned[kind]
             assert not held or budget is not None, f"pruned without a budget: {home.key}"
-            assert all(facts[slot].live for slot in held), f"something that is gone travels: {home.key}"
-            counted = {slot: size(home.travelling(slot, one.text)) for slot, one in held.items()}
-            assert counted == {slot: one.predicates for slot, one in held.items()}, f"counted wrong: {home.key}"
+            assert all(facts[id].live for id in held), f"something that is gone travels: {home.key}"
+            forms = {id: home.travelling.form(Name(kind, id)) or home.filters.sent(facts[id].sent) for id in held}
+            counted = {id: size(form) for id, form in forms.items()}
+            assert counted == {id: one.predicates for id, one in held.items()}, f"counted wrong: {home.key}"
             met = budget is None or sum(counted.values()) <= budget
             assert met or all(one.spent for one in held.values()), f"above the budget of {budget}: {home.key}"
 
     def pruned(self) -> int:
         """How many filters travel pruned."""
-        return sum(bool(one.steps) for home in self.homes.values() for one in home.state.travelling.values())
+        kinds = [kind for home in self.homes.values() for kind in home.state.travelling.pruned.values()]
+        return sum(bool(one.steps) for filters in kinds for one in filters.values())
 
     def check_local(self, key: Key, cube: Part) -> None:
         """The part holds exactly what the facts of its homes say."""
-        said: dict[str, LocalEntry | Advertised] = {}
+        said: dict[Name, LocalEntry | Advertised] = {}
         for home_key, home in self.homes.items():
             if (home_key.broker, home_key.type) == (key.broker, key.type):
-                said |= home._everything(key.part)
-        local = {slot[2:]: entry for slot, entry in said.items() if slot.startswith("s/")}
+                said |= home.everything(key.part)
+        local = {name.id: entry for name, entry in said.items() if name.kind is Kind.SUBSCRIPTION}
         assert cube.state.local == local, f"not what home says: {key}: {_differing(cube.state.local, local)}"
-        advertised = {f"{key.broker}/{slot[2:]}": entry for slot, entry in said.items() if slot.startswith("a/")}
+        advertised = {
+            f"{key.broker}/{name.id}": entry for name, entry in said.items() if name.kind is Kind.ADVERTISEMENT
+        }
         held = cube.state.advertised.get("", {})
         assert held == advertised, f"not what home says: {key}: {_differing(held, advertised)}"
 
@@ -116,7 +121,7 @@ class Inside:
             assert held == forwarded, f"not what was forwarded: {key} -> {neighbour}: {_differing(held, forwarded)}"
             said: dict[str, Advertised] = {}
             for interface, advertised in cube.state.advertised.items():
-                said |= {id: a.abroad for id, a in advertised.items()} if interface != neighbour else {}
+                said |= {id: a.travelling for id, a in advertised.items()} if interface != neighbour else {}
             known = there.advertised.get(key.broker, {})
             assert known == said, f"not what was forwarded: {key} -> {neighbour}: {_differing(known, said)}"
 

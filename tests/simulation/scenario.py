@@ -256,9 +256,11 @@ def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noq
     overlay = _draw_overlay(rng, brokers)
     kinds = rng.sample(sorted(ATTRIBUTES), rng.choice((1, 2, 2, 3)) if size.brokers <= 20 else 1)
     settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
+    producer = random.Random(f"source {seed}")
+    source = _source(producer.choice(brokers), producer.choice(kinds)) if producer.random() < 0.5 else ""
     first = [_draw_type(rng, kind, size.brokers * len(kinds), pruning, matching) for kind in kinds]
     hosting = _draw_hosting(rng, brokers)
-    variants = [_text(overlay, settings, first)]
+    variants = [_text(overlay, settings, first) + source]
     for _ in range(rng.choice((0, 0, 1, 2))):
         parts = size.brokers * len(kinds)
         changed = [t if rng.random() < 0.4 else _draw_type(rng, t.kind, parts, pruning, matching) for t in first]
@@ -266,7 +268,7 @@ def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noq
             settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
         if rng.random() < 0.5 and len(hosting) == 1:
             overlay = _draw_overlay(rng, brokers)
-        variants.append(_text(overlay, settings, changed))
+        variants.append(_text(overlay, settings, changed) + source)
     config = parse(variants[0])
     drawn = Scenario(seed, tuple(variants), hosting, rng.choice((900, 4_000, 512 * 1024)))
     clients = _Clients(rng, config, workload, seed)
@@ -334,6 +336,11 @@ def _text(overlay: Overlay, settings: str, types: list[_Type]) -> str:
         lines += [f'[types."{t.kind}".parameters]', t.parameters, f'[types."{t.kind}".attributes]']
         lines += ATTRIBUTES[t.kind]
     return "\n".join(lines)
+
+
+def _source(broker: str, kind: str) -> str:
+    """A topic of plain JSON."""
+    return f'\n[[sources]]\ntopic = "legacy"\nbroker = "{broker}"\ntype = "{kind}"\n'
 
 
 def _listed(names: tuple[str, ...]) -> str:

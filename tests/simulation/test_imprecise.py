@@ -8,7 +8,8 @@ import pytest
 from state.config import parse
 from state.filters.evaluate import matches
 from state.filters.grammar import parse as parse_filter
-from tests.simulation.world import Event, World
+from tests.simulation.wire import Event
+from tests.simulation.world import World
 
 CONFIG = """
 [overlay]

@@ -10,7 +10,8 @@ import pytest
 from benchmarks.workloads.mixed import events, filters
 from state.config import parse
 from tests import oracle
-from tests.simulation.world import Event, World
+from tests.simulation.wire import Event
+from tests.simulation.world import World
 
 CONFIG = """
 [overlay]

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from state.filters.cloudevents import read_filter
 from state.filters.geometry import geometry
-from state.space.boxes import ABSENT, Boxes
+from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
-from state.space.ranks import rank, unrank
+from state.space.ranks import ABSENT, rank, unrank
 
 
 def boxes_of(texts: Sequence[str], event_type: EventType) -> Boxes:

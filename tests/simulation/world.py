@@ -1,19 +1,22 @@
 """A deterministic world around the real core: topics are lists, batches are steps, faults are drawn from a seed.
 
-    client.send ──> topics ──> SimulatedDeployment.step (handle every key) ──> topics ... ──> quiet
-                                     └──> index, part by part ──> World.publish ──> deliveries, links
+    World.send ──> topics ──> SimulatedDeployment.step (`handle` every key) ──> topics ... ──> quiet
+                                     └──> index, part by part ──> snapshot
+                                                                     ▼
+    World.post ──> topics ──> SimulatedDeployment.route (`route` every slice) ──> links, deliveries, letters, routed
 
-The drivers here do what the job and its two queries do, no more: plan a batch, group it by key, call `handle`, write
-index and outputs. What real ones do in no order, these do in an order drawn from a seed: keys of a batch, parts of the
+The drivers here do what the job and its two queries do, no more: plan a batch, call one of the two doors, write index
+and outputs. What real ones do in no order, these do in an order drawn from a seed: keys of a batch, parts of the
 index, records of different producers and topics.
 
-    crash          dies anywhere inside a batch: parts of the index and a beginning of each producer's records of each
-                   topic are written, the states are not; the next step is the same batch again
+    crash          dies anywhere inside a batch of either query: parts of the index and a beginning of each producer's
+                   records of each topic are written, the states are not; the next step is the same batch again
     begin          the checkpoint is lost, or the configuration changes: a new generation from the registry; may be cut
                    off in the middle, others may go on meanwhile; the inboxes go on where offsets were last committed
     lose_index     Redis forgot parts of the index: routing waits until they are written again
 
-`watch` is told of every part of an index that comes into force, so that a judge can look between any two writes.
+`watch` is told of every part of an index that comes into force, and `slices` of everything that a slice of
+publications leads to, so that judges can look between any two writes.
 """
 
 from __future__ import annotations
@@ -24,23 +27,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
-import numpy as np
 
 from state.compiled_part import CompiledPart, load_part
-from state.config import Config, Overlay
+from state.config import Config
 from state.control.context import Context
+from state.control.facts import Fact, decode_fact
 from state.control.handle import handle
-from state.control.home import Fact, decode_fact
-from state.control.protocol import Republish, encode, seeds
+from state.control.protocol import Republish, encode
 from state.control.rebuild import rebuild
 from state.control.samples import SAMPLE_MAX, samples_of
+from state.control.streams import seeds
+from state.distribution.assignment import Assignment
 from state.errors import HilcastError
 from state.keys import UNROUTABLE, Key, home_key, index_keys
+from state.limits import REPAIR_ROUNDS, fence_rounds
 from state.messages import Output, Record, split_key
+from state.routing.envelope import input_topics
 from state.routing.junction import Junction
-from state.routing.sweep import Tree, route
-from state.space.decode import RankBatch, decode
+from state.routing.route import route
+from state.routing.sharing import Sharing
+from state.routing.snapshot import Snapshot
 from state.space.grid import Grid
+from tests.simulation.wire import MARK, Delivery, Event, Outcome, batch_of, mark_of, outputs_of
 
 PRODUCERS = 2
 """Tasks of a batch, each with a producer of its own: what two of them write stands in any order."""
@@ -76,45 +84,18 @@ class Log:
         self.topics[topic] = [record for record in last.values() if record.value is not None]
 
 
-@dataclass(frozen=True)
-class Event:
-    """One publication."""
-
-    id: str
-    type: str
-    broker: str
-    value: bytes
-    source: str = ""
-    """The publisher."""
+Judge = Callable[
+    ["SimulatedDeployment", Sequence[Record], Sequence[tuple[int | None, Output]], Mapping[str, int]], None
+]
+"""Of a slice: its records, what each of them leads to (None: the routing log), the figures."""
 
 
 @dataclass(frozen=True)
-class Delivery:
-    """One copy that a client got."""
+class Posted:
+    """Publications that were sent, and how long each topic was before."""
 
-    client: str
-    destination: str
-    event: str
-    subscriptions: tuple[str, ...]
-
-
-@dataclass
-class Outcome:
-    """What became of one publication."""
-
-    deliveries: list[Delivery] = field(default_factory=list)
-    links: list[tuple[str, str]] = field(default_factory=list)
-    refused: bool = False
-    """No advertisement of its publisher holds for it."""
-
-
-@dataclass(frozen=True)
-class _Arrival:
-    """An event that stands at a broker; `origin` is the neighbour it came from."""
-
-    row: int
-    broker: str
-    origin: str | None
+    records: list[Record]
+    before: Mapping[str, int]
 
 
 class SimulatedDeployment:
@@ -135,6 +116,13 @@ class SimulatedDeployment:
         self.index: dict[Key, CompiledPart] = {}
         self.versions: dict[Key, deque[CompiledPart]] = {}
         """Versions of each part that a route task may hold, newest last."""
+        self.routed_to: dict[str, int] = defaultdict(int)
+        """How far the route query is in its topics."""
+        self.route_planned: dict[str, int] | None = None
+        """Where the batch of the route query that crashed ends."""
+        self.assignments: dict[str, Assignment] = {}
+        """By hosted broker: which of its clients are served through shared topics. Put one here to have `snapshot`
+        route by it; a new generation begins without."""
         self._seeded_to = 0
         self._junctions: dict[tuple[str, str], Junction] = {}
         """The last junction of each broker and type, whose filters the next one takes over."""
@@ -197,7 +185,7 @@ class SimulatedDeployment:
         self.batch, self.states, self.planned = 0, {}, None
         self._seeded_to = log.end(topics.control)
         self.commit()
-        self.index, self.versions, self._junctions = {}, {}, {}
+        self.index, self.versions, self._junctions, self.assignments = {}, {}, {}, {}
         for text, blob in rebuilt.indexes.items():
             self._put_in_force(Key.parse(text), load_part(blob))
         self.world.watch(self, None)
@@ -360,47 +348,38 @@ class SimulatedDeployment:
 
     # ── the route query ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def route(
-        self,
-        type_name: str,
-        events: Sequence[Event],
-        arrivals: Sequence[_Arrival],
-        outcomes: list[Outcome],
-        rng: random.Random | None = None,
-    ) -> list[_Arrival]:
-        """Route events that stand at brokers of ours; return those that left for other deployments' brokers."""
-        batch = decode(self.config.types[type_name], [events[a.row].value for a in arrivals])
-        assert batch.valid.all()
-        junctions = self.junctions(type_name, rng)
-        entered: dict[tuple[str, str | None], list[int]] = defaultdict(list)
-        for i, arrival in enumerate(arrivals):
-            if arrival.origin is not None or self._conforms(events[arrival.row], i, batch, junctions):
-                entered[arrival.broker, arrival.origin].append(i)
-            else:
-                outcomes[arrival.row].refused = True
-        hosts = frozenset(self.hosts)
-        rows = {place: np.array(some, np.int64) for place, some in entered.items()}
-        routed = route(self.world.tree(self.config), hosts, junctions, batch, rows)
-        united: dict[tuple[int, str, str], set[str]] = defaultdict(set)
-        for broker, (found, owners) in routed.matches.items():
-            junction = junctions[broker]
-            for i, owner in zip(found.tolist(), owners.tolist(), strict=True):
-                united[i, junction.clients[owner], junction.destinations[owner]].add(junction.ids[owner])
-        for (i, client, destination), ids in sorted(united.items()):
-            row = arrivals[i].row
-            outcomes[row].deliveries.append(Delivery(client, destination, events[row].id, tuple(sorted(ids))))
-        left = []
-        for (origin, target), crossing in routed.links.items():
-            for i in crossing.tolist():
-                outcomes[arrivals[i].row].links.append((origin, target))
-                if target not in hosts:
-                    left.append(_Arrival(arrivals[i].row, target, origin))
-        return left
+    def snapshot(self, rng: random.Random | None = None) -> Snapshot:
+        """What a route task that begins now goes by; with `rng` each part of the index is one of its last versions."""
+        junctions = {name: self.junctions(name, rng) for name in self.config.types}
+        sharing = {broker: Sharing(assignment) for broker, assignment in self.assignments.items()}
+        return Snapshot(self.config, f"{self.generation}.{self.batch}", junctions, sharing)
 
-    def _conforms(self, event: Event, row: int, batch: RankBatch, junctions: Mapping[str, Junction]) -> bool:
-        if not self.config.types[event.type].advertisements:
-            return True
-        return bool(junctions[event.broker].conforming(batch, np.array([row]), [event.source])[0])
+    def routed(self, records: Sequence[Record], rng: random.Random | None = None) -> list[Output]:
+        """What these records lead to, as one slice: nothing is written yet."""
+        routing = route(self.snapshot(rng), batch_of(records))
+        outputs = outputs_of(routing)
+        self.world.slices(self, records, outputs, routing.figures)
+        return [output for _, output in outputs]
+
+    def behind_in_routing(self) -> bool:
+        return any(self.routed_to[topic] < self.world.log.end(topic) for topic in input_topics(self.config))
+
+    def route(self, rng: random.Random | None = None, crash: bool = False, mixed: bool = False) -> None:
+        """Route one batch: everything up to the end.
+
+        With `rng` it is divided among tasks, whose outputs stand in any order; with `mixed` each task has another
+        mixture of versions of the index.
+        """
+        assert rng is not None or not (crash or mixed)
+        log = self.world.log
+        ends = self.route_planned = self.route_planned or {t: log.end(t) for t in input_topics(self.config)}
+        records = [record for topic, end in ends.items() for record in log.topics[topic][self.routed_to[topic] : end]]
+        cut = len(records) if rng is None else rng.randint(0, len(records))
+        tasks = [task for task in (records[:cut], records[cut:]) if task]
+        self._write([self.routed(task, rng if mixed else None) for task in tasks] or [[]], rng, crash)
+        if not crash:
+            self.routed_to |= ends
+            self.route_planned = None
 
 
 class World:
@@ -411,9 +390,10 @@ class World:
         self.config = config
         self.watch: Callable[[SimulatedDeployment, Key | None], None] = lambda deployment, key: None
         """Told of each part that comes into force, and with None of a new generation."""
+        self.slices: Judge = lambda deployment, records, outputs, figures: None
+        """Told of each slice that was routed."""
+        self.posted = 0
         self._grids: dict[str, dict[str, Grid]] = {}
-        self._trees: dict[Overlay, Tree] = {}
-        self._published: deque[Record] = deque(maxlen=2 * SAMPLE_MAX)
         self.deployments: list[SimulatedDeployment] = []
         for i, hosts in enumerate(hosting or [config.overlay.brokers]):
             deployment = replace(config.deployment, name=f"d{i}", hosts=hosts)
@@ -432,13 +412,8 @@ class World:
 
     def samples(self, config: Config) -> dict[str, list[dict[str, object]]]:
         """What a generation that begins now knows of publications, for types that are pruned."""
-        return samples_of(self._published, config)
-
-    def tree(self, config: Config) -> Tree:
-        """The overlay of a configuration as a tree, hung up once."""
-        if config.overlay not in self._trees:
-            self._trees[config.overlay] = Tree.of(config.overlay)
-        return self._trees[config.overlay]
+        topics = (config.topics.publications, *(source.topic for source in config.sources))
+        return samples_of((r for topic in topics for r in self.log.topics[topic][-2 * SAMPLE_MAX :]), config)
 
     def facts(self) -> list[tuple[str, str, str, str, Fact]]:
         """What the registry says: the last record of each key."""
@@ -473,11 +448,11 @@ class World:
         """Wait as `hilcast wait` does: until everything sent so far is in force; return how many rounds that takes.
 
         A round notes where the topics end, and is over when every deployment has committed that. `between(deployment,
-        ends)` is to bring one nearer. One round a hop: home, its cubes, a neighbour's; back again for advertisements.
+        ends)` is to bring one nearer. The rounds that `hilcast wait` adds for a repaired gap are left out: here nothing
+        is lost between Kafka and a deployment, so that less must do.
         """
-        hops = self.config.overlay.diameter()
         advertised = any(t.advertisements for d in self.deployments for t in d.config.types.values())
-        rounds = (2 * hops if advertised else hops) + 2
+        rounds = fence_rounds(self.config.overlay.diameter(), advertised) - REPAIR_ROUNDS
         for _ in range(rounds):
             ends = {topic: self.log.end(topic) for topic in self.deployments[0].inputs}
             for deployment in self.deployments:
@@ -489,24 +464,47 @@ class World:
                     raise AssertionError(f"{deployment.name} does not get on")
         return rounds
 
+    # ── publications ────────────────────────────────────────────────────────────────────────────────────────────
+
     def publish(self, event: Event) -> tuple[list[Delivery], list[tuple[str, str]]]:
         """Route one event through every deployment it reaches; deliveries of all, links crossed."""
         outcome = self.publish_all([event])[0]
         return outcome.deliveries, outcome.links
 
-    def publish_all(self, events: Sequence[Event], rng: random.Random | None = None) -> list[Outcome]:
-        """Route events, a batch per deployment and type, until none is on its way."""
-        outcomes = [Outcome() for _ in events]
-        for event in events:
-            headers = (("ce_type", event.type.encode()),)
-            self._published.append(Record(self.config.topics.publications, 0, 0, 0, None, event.value, headers))
-        waiting = [_Arrival(row, event.broker, None) for row, event in enumerate(events)]
-        while waiting:
-            batches: dict[tuple[str, str], list[_Arrival]] = defaultdict(list)
-            for arrival in waiting:
-                batches[self.host(arrival.broker).name, events[arrival.row].type].append(arrival)
-            waiting = []
-            for (name, type_name), arrivals in sorted(batches.items()):
-                host = next(d for d in self.deployments if d.name == name)
-                waiting += host.route(type_name, events, arrivals, outcomes, rng)
-        return outcomes
+    def publish_all(self, events: Sequence[Event]) -> list[Outcome]:
+        """Send events and route until none is on its way."""
+        posted = self.post([event.publication(self.config.topics) for event in events])
+        self.route()
+        return self.outcomes(posted)
+
+    def post(self, publications: Sequence[Output]) -> Posted:
+        """Send publications, each with a mark of its own among its headers."""
+        before = {topic: len(records) for topic, records in self.log.topics.items()}
+        records = []
+        for publication in publications:
+            self.posted += 1
+            headers = (*publication.headers, (MARK, str(self.posted).encode()))
+            records.append(self.log.append(replace(publication, headers=headers)))
+        return Posted(records, before)
+
+    def route(self, between: Callable[[SimulatedDeployment], None] = SimulatedDeployment.route) -> None:
+        """Have every deployment route (`between`: a batch of it) until nothing is left to read."""
+        for _ in range(1000):
+            late = [d for d in self.deployments if d.behind_in_routing()]
+            if not late:
+                return
+            for deployment in late:
+                between(deployment)
+        raise AssertionError("publications do not get on")
+
+    def outcomes(self, posted: Posted) -> list[Outcome]:
+        """What became of publications, read from the topics."""
+        outcomes = {mark_of(record.headers): Outcome(record) for record in posted.records}
+        inputs = {self.config.topics.publications, *(source.topic for source in self.config.sources)}
+        for topic, records in self.log.topics.items():
+            if topic not in inputs:
+                for copy in records[posted.before.get(topic, 0) :]:
+                    outcome = outcomes.get(mark_of(copy.headers))
+                    if outcome is not None:
+                        outcome.add(copy, self.config.topics)
+        return list(outcomes.values())

@@ -7,10 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN
 from state.space.cells import uniform_starts
 from state.space.event_type import Attribute
-from state.space.ranks import rank, unrank
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN, rank, unrank
 
 ATTRIBUTES = [
     Attribute("a", "int"),

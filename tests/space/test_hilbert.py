@@ -10,7 +10,8 @@ from hilbertcurve.hilbertcurve import HilbertCurve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.space.hilbert import DIMENSIONS_MAX, INDEX_BITS_MAX, curve, decode, encode
+from state.limits import DIMENSIONS_MAX, INDEX_BITS_MAX
+from state.space.hilbert import curve, decode, encode
 
 EVERY_CURVE = [(d, k) for d in range(2, DIMENSIONS_MAX + 1) for k in range(1, INDEX_BITS_MAX // d + 1)]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.peers.grid_fitting import fit
 from state.errors import HilcastError
-from state.space.boxes import ABSENT, PRESENT_MAX, Boxes
+from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 from state.space.mapping import (
@@ -23,6 +23,7 @@ from state.space.mapping import (
     read_subscription_mapping,
 )
 from state.space.ranges import RANGES_MAX, Ranges
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 TYPE = EventType(
     "quote",

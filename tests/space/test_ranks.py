@@ -11,17 +11,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from state.space.boxes import ABSENT, PRESENT_MAX, PRESENT_MIN
 from state.space.event_type import Attribute, EventType
+from state.space.points import rank_spans, ranks
 from state.space.ranks import (
+    ABSENT,
+    PRESENT_MAX,
+    PRESENT_MIN,
     float_rank,
     float_unrank,
     grid_span,
     present_span,
     rank,
     rank_span,
-    rank_spans,
-    ranks,
     span_below,
     text_is_exact,
     text_prefix_span,

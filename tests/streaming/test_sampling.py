@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
+from infra.kafka import open_transport
+from infra.kafka.topic_keeper import TopicKeeper
 from state.config import parse
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.sampling import LOOK, sample
-from streaming.topics import TopicKeeper
 
 CONFIG = """
 [deployment]
@@ -34,17 +35,19 @@ def test_the_last_publications_are_read_from_all_partitions(services, unique):
     """Of every partition the last records count, of pruned types alone; without a budget nothing is read."""
     config = parse(CONFIG.format(kafka=services.kafka, prefix=unique, pruning="pruning = { subscriptions = 5 }"))
     TopicKeeper(config).ensure_needed()
-    assert sample(config) == {"t": []}
+    transport = open_transport(config)
+    assert sample(config, transport) == {"t": []}
     producer = Producer({"bootstrap.servers": services.kafka})
     for i in range(LOOK + 10):
         headers = {"ce_type": b"other" if i % 2 else b"t"}
         producer.produce(config.topics.publications, json.dumps({"x": i}), str(i), headers=headers)
     producer.flush()
-    seen = [event["x"] for event in sample(config)["t"]]
+    seen = [event["x"] for event in sample(config, transport)["t"]]
     assert len(seen) == 500
     assert all(x % 2 == 0 for x in seen)
     assert len(set(seen)) == 500
-    assert sample(replace(config, types={"other": config.types["other"]})) == {}
+    assert sample(replace(config, types={"other": config.types["other"]}), transport) == {}
+    transport.close()
 
 
 def test_a_generation_keeps_its_sample(tmp_path):

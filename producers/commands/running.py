@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infra.kafka.topic_keeper import TopicKeeper
 from producers.cli import config_path
 from producers.commands.output import print_json
 from state.config import Config, load
-from state.errors import HilcastError
 
 if TYPE_CHECKING:
     from infra.local.services import LocalServices
@@ -22,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 
 def up(chosen: argparse.Namespace) -> int:
     """Start what does not run, create the topics, print the addresses."""
-    path = config_path(chosen)
-    _services(chosen, load(path)).up()
-    create_topics(path)
+    config = load(config_path(chosen))
+    _services(chosen, config).up()
+    TopicKeeper(config).ensure_needed()
     return 0
 
 
@@ -43,22 +42,12 @@ def _services(chosen: argparse.Namespace, config: Config) -> LocalServices:
 
 def topics(chosen: argparse.Namespace) -> int:
     """Create what is missing, and say what was."""
-    path = config_path(chosen)
-    load(path)
-    created = create_topics(path)
+    created = TopicKeeper(load(config_path(chosen))).ensure_needed()
     if chosen.json:
         print_json({"created": created})
     else:
         print("\n".join(created) if created else "all topics are there")
     return 0
-
-
-def create_topics(path: Path) -> list[str]:
-    """Have the job's program create the topics; return the names of those that were missing."""
-    done = subprocess.run(_job("topics", str(path)), env=_environment(), stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        raise HilcastError("kafka-topic", "the topics could not be created; the reason stands above")
-    return done.stdout.split()
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -69,28 +58,28 @@ def run(chosen: argparse.Namespace) -> int:
     """
     path = config_path(chosen)
     load(path)
-    environment = _environment(jars=True)
+    environment = _environment()
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, _job(str(path)), environment)
+    os.execve(sys.executable, _job(path), environment)
 
 
 def job_command(path: Path) -> tuple[list[str], dict[str, str]]:
     """The command of the streaming job and its environment, for whoever starts it as a child."""
-    return _job(str(path)), _environment(jars=True)
+    return _job(path), _environment()
 
 
-def _job(*arguments: str) -> list[str]:
+def _job(path: Path) -> list[str]:
     # -P: a folder `state` where the user happens to stand must not be taken for ours
-    return [sys.executable, "-P", "-m", "streaming", *arguments]
+    return [sys.executable, "-P", "-m", "streaming", str(path)]
 
 
-def _environment(jars: bool = False) -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """Ours, with the packages on the path of Spark's workers too, and the jars that Spark needs for Kafka."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
-    if jars and not environment.get("HILCAST_SPARK_JARS"):
-        from infra.local import jars as connector
+    if not environment.get("HILCAST_SPARK_JARS"):
+        from infra.local import jars
 
-        environment["HILCAST_SPARK_JARS"] = connector.spark_jars()
+        environment["HILCAST_SPARK_JARS"] = jars.spark_jars()
     return environment

@@ -8,8 +8,9 @@ import sys
 
 from producers.cli import config_path
 from producers.commands.output import Style, print_json, table
-from state.config import Config, load
+from state.config import load
 from state.flooding import NEVER, Judgement
+from state.topics import needed
 
 
 def verify(chosen: argparse.Namespace) -> int:
@@ -54,7 +55,7 @@ def doctor(chosen: argparse.Namespace) -> int:
     from infra.doctor import checks
 
     config = load(config_path(chosen))
-    found = checks(config, needed_topics(config))
+    found = checks(config, needed(config))
     if chosen.json:
         print_json([dataclasses.asdict(check) for check in found])
     else:
@@ -64,12 +65,3 @@ def doctor(chosen: argparse.Namespace) -> int:
             if check.advice:
                 print(f"      {style('33', check.advice)}")
     return 0 if all(check.ok for check in found) else 1
-
-
-def needed_topics(config: Config) -> list[str]:
-    """The topics that the configuration needs before the job starts; the job's own list is `streaming/topics.py`."""
-    topics = config.topics
-    fixed = ["subscriptions", "advertisements", "registry", "publications", "control", "receipts", "deadletter"]
-    fixed += ["routed", "progress", *(["groups"] if config.distribution else [])]
-    links = [topics.link(a, b) for pair in config.overlay.links for a, b in (pair, pair[::-1])]
-    return sorted({*(getattr(topics, name) for name in fixed), *links, *(source.topic for source in config.sources)})

@@ -5,7 +5,8 @@
                                                                 └──> assignment: who reads which topic
 
 [STREE03] §4 and A.2 through `groups.py`; this adds that a broker has several types, that clients have names, and that
-groups of a type are numbered from `type number * groups` on, so that no two types share a topic.
+groups of a type are numbered from `type number * groups` on, so that no two types share a topic. With
+`threshold = "fit"` it also finds t, as far as the boxes of filters tell who is interested.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from state.arrays import Ints
-from state.config import Distribution
+from state.config import THRESHOLD, Distribution
 from state.distribution.assignment import Assignment, TypeGroups
 from state.distribution.cells import CellGrid
-from state.distribution.groups import Groups
+from state.distribution.groups import CATCH_ALL, Groups
+from state.distribution.method import FIT_MIN, fitted
 from state.space.boxes import Boxes, Ranks
 from state.space.event_type import EventType
 from state.space.grid import Grid
@@ -29,6 +31,8 @@ INTERVALS = {1: 64, 2: 16, 3: 8}
 POINTS_MIN = 100
 """Publications that must have been seen before cells are cut at their quantiles."""
 POINTS_MAX = 4096
+FIT_MAX = 1000
+"""Publications of a type from which t is fitted."""
 
 
 @dataclass
@@ -43,7 +47,7 @@ class _TypeState:
     """The number under which each id is in the groups."""
 
 
-class Grouping:
+class BrokerGroups:
     """Groups of one broker over all types."""
 
     def __init__(self, distribution: Distribution, types: Mapping[str, EventType]) -> None:
@@ -54,6 +58,10 @@ class Grouping:
         self._next = 0
         self.changed = False
         """Whether the assignment may be another one than before."""
+        self.threshold = THRESHOLD if distribution.threshold == "fit" else distribution.threshold
+        """The share of interested members from which a group is used."""
+        self._news = 0
+        """Publications seen since t was fitted."""
 
     def put(self, type_name: str, id: str, client: str, boxes: Boxes) -> None:
         """Add a subscription that opts in, or replace it."""
@@ -86,17 +94,21 @@ class Grouping:
             return
         kept = points if state.points is None else np.concatenate([state.points, points])
         state.points = kept[-POINTS_MAX:]
+        self._news += len(points)
         if state.groups is not None:
             state.groups.observe(points)
 
     def settle(self) -> bool:
         """Form groups where there are none and should be, or where they have drifted; tell whether anything changed."""
+        formed = False
         for name, state in self._states.items():
             if not state.boxes:
                 state.groups, state.owners = None, {}
             elif state.groups is None or state.groups.drifted():
                 self._form(name, state)
-                self.changed = True
+                self.changed = formed = True
+        if self.distribution.threshold == "fit" and (formed or self._news >= 2 * FIT_MIN):
+            self._fit()
         changed, self.changed = self.changed, False
         return changed
 
@@ -121,6 +133,24 @@ class Grouping:
             self.distribution.clustering,
         )
 
+    def _fit(self) -> None:
+        """Find t anew from the latest publications of all types.
+
+        Cost: O(FIT_MAX * boxes * dimensions) for each type.
+        """
+        counts: list[tuple[Ints, Ints]] = []
+        for state in self._states.values():
+            if state.groups is not None and state.points is not None:
+                points = state.points[-FIT_MAX:]
+                label = state.groups.group_of(points)
+                points, label = points[label != CATCH_ALL], label[label != CATCH_ALL]
+                counts.append((state.groups.interested(points), state.groups.members().sum(axis=1)[label]))
+        self._news = 0
+        if counts:
+            interested, members = (np.concatenate(part) for part in zip(*counts, strict=True))
+            before, self.threshold = self.threshold, fitted(interested, members, self.threshold)
+            self.changed |= self.threshold != before
+
     def assignment(self) -> Assignment:
         """Who reads what, as `settle` left it."""
         live = sorted({client for state in self._states.values() for client, _ in state.boxes.values()})
@@ -132,7 +162,7 @@ class Grouping:
         }
         return Assignment(
             clients=live,
-            threshold=self.distribution.threshold,
+            threshold=self.threshold,
             broadcast=self.distribution.broadcast,
             types=types,
         )

@@ -1,4 +1,4 @@
-"""Sending control events, and finding the one receipt that answers each.
+"""The inboxes of the control plane: sending control events, and finding the one receipt that answers each.
 
 subscribe ──> inbox ── place (topic, partition, offset) ──┐
                                                           ├── equal: that is the answer
@@ -10,19 +10,25 @@ from __future__ import annotations
 import time
 import uuid
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 import msgspec
 
-from infra.kafka.transport import Place, Reader, Sending, Transport, missing_topic
+from infra.kafka import Name, Transport, open_transport
+from infra.kafka.transport import Place, Reader, Sending, missing_topic
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Headers, Output
 
 TIMEOUT_S = 60.0
 
+Filter = str | dict[str, object] | list[object]
+"""Text, or the CloudEvents JSON form."""
+
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The answer to one control event (contract.md §3); `topic`, `partition` and `offset` name the event."""
+    """The answer to one control event (`docs/messages.md`); `topic`, `partition` and `offset` name the event."""
 
     kind: str
     """`accepted`, `replaced`, `withdrawn`, `expired` or `refused`."""
@@ -75,7 +81,7 @@ class Request:
     """A control event on its way; ask for its `receipt` when it is needed."""
 
     key: str
-    _registrar: Registrar
+    _inbox: Inbox
     _sending: Sending
 
     @property
@@ -84,15 +90,15 @@ class Request:
 
     def receipt(self, timeout_s: float = TIMEOUT_S) -> Receipt:
         """Wait for the answer. Raises `RefusedError`, or `UnansweredError` at the timeout; it may be asked again."""
-        return self._registrar.answer(self, self._sending.place(), timeout_s)
+        return self._inbox.answer(self, self._sending.place(), timeout_s)
 
 
-class Registrar:
+class Inbox:
     """One inbox, and the receipts that answer it."""
 
-    def __init__(self, config: Config, transport: Transport, inbox: str) -> None:
+    def __init__(self, config: Config, transport: Transport, topic: str) -> None:
         self._transport = transport
-        self._inbox = inbox
+        self._topic = topic
         self._receipts = config.topics.receipts
         self._reader: Reader | None = None
         self._open: set[Request] = set()
@@ -110,7 +116,7 @@ class Registrar:
         elif value is not None and version is not None:
             value = {**value, "version": version}
         body = None if value is None else msgspec.json.encode(value)
-        request = Request(key, self, self._transport.send(Output(self._inbox, key.encode(), body, headers)))
+        request = Request(key, self, self._transport.send(Output(self._topic, key.encode(), body, headers)))
         self._open.add(request)
         return request
 
@@ -118,7 +124,7 @@ class Registrar:
         """Note where the receipts end before the first event is sent: its answer can only come later."""
         if self._reader is not None:
             return
-        for topic in (self._inbox, self._receipts):
+        for topic in (self._topic, self._receipts):
             if not self._transport.partitions(topic):
                 raise missing_topic(topic)
         starts = {(self._receipts, p): self._transport.span(self._receipts, p)[1] for p in (0,)}
@@ -146,12 +152,43 @@ class Registrar:
             receipt = msgspec.json.decode(value or b"", type=Receipt)
         except msgspec.DecodeError:
             return  # not written by a control query of ours
-        if receipt.topic == self._inbox:
+        if receipt.topic == self._topic:
             self._seen.setdefault(receipt.place, receipt)
 
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
+
+
+class Registrant:
+    """What subscribers and advertisers have in common: an inbox, withdrawing, and an end.
+
+    A transport that was given stays open, one that was named is closed.
+    """
+
+    def __init__(self, config: Config, topic: str, transport: Transport | Name) -> None:
+        self._owned = isinstance(transport, str)
+        self._transport = open_transport(config, transport) if isinstance(transport, str) else transport
+        self._inbox = Inbox(config, self._transport, topic)
+
+    def withdraw(
+        self, broker: str, type: str, id: str, *, version: int | None = None, timeout_s: float = TIMEOUT_S
+    ) -> Receipt:
+        """Withdraw what was registered under this id and wait for the receipt."""
+        return self._inbox.send(broker, type, id, None, version).receipt(timeout_s)
+
+    def close(self) -> None:
+        self._inbox.close()
+        if self._owned:
+            self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def new_id() -> str:

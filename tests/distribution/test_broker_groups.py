@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from state.config import Distribution, parse
 from state.distribution.assignment import BROADCAST, Assignment
-from state.distribution.grouping import Grouping, cell_grid
+from state.distribution.broker_groups import BrokerGroups, cell_grid
 from state.filters.geometry import geometry
 from state.filters.grammar import parse as parse_filter
 from state.messages import read_members, write_members
@@ -43,7 +43,7 @@ def boxes(text, name="t"):
 
 
 def grouping_of(given, distribution):
-    grouping = Grouping(distribution, TYPES)
+    grouping = BrokerGroups(distribution, TYPES)
     for i, (client, text, groups) in enumerate(given):
         if groups:
             grouping.put("t", f"s{i}", client, boxes(text))
@@ -77,39 +77,39 @@ def test_everybody_interested_is_served_once_and_by_a_topic_it_reads(given, n, t
     junction = junction_of(given)
     values = [b'{"x": %d, "y": %d}' % (x, y) for x in range(0, 16, 3) for y in range(0, 16, 2)]
     ranks = decode(TYPES["t"], values).ranks
-    found, owners = junction.interested(ranks)
-    shared = Sharing(assignment).share(junction, "t", ranks, found, owners)
-    served = [(int(r), junction.ids[o]) for r, o, s in zip(found, owners, shared.single, strict=True) if s]
+    matches = junction.interested(ranks)
+    shared = Sharing(assignment).share(junction, "t", ranks, matches)
+    served = [(int(r), junction.ids[n]) for r, n, s in zip(*matches, shared.single, strict=True) if s]
     for message in shared.messages:
-        assert set(message.matched) <= set(readers[message.number])
+        assert set(message.matched) <= set(readers[message.group])
         for client, ids in message.matched.items():
             for id in ids:
                 served.append((message.row, id))
                 assert given[int(id[1:])][0] == client
                 assert given[int(id[1:])][2], "opted in"
-    assert sorted(served) == sorted((int(r), junction.ids[o]) for r, o in zip(found, owners, strict=True))
-    assert len({(m.row, m.number) for m in shared.messages}) == len(shared.messages)
+    assert sorted(served) == sorted((int(r), junction.ids[n]) for r, n in zip(*matches, strict=True))
+    assert len({(m.row, m.group) for m in shared.messages}) == len(shared.messages)
     if shared.figures:
-        assert shared.figures == counted_by_hand(shared, assignment, junction, ranks, found, owners)
+        assert shared.figures == counted_by_hand(shared, assignment, junction, ranks, matches)
     else:
         assert not shared.messages
 
 
-def counted_by_hand(shared, assignment, junction, ranks, found, owners):
+def counted_by_hand(shared, assignment, junction, ranks, matches):
     """What each method did, event by event and client by client."""
     counted = dict.fromkeys(FIGURES, 0)
     for message in shared.messages:
-        method = "broadcast" if message.number == BROADCAST else "group"
-        readers = assignment.readers()[message.number]
+        method = "broadcast" if message.group == BROADCAST else "group"
+        readers = assignment.readers()[message.group]
         counted[method] += 1
         counted[f"{method}_saved"] += len(message.matched) - 1
         counted[f"{method}_discarded"] += sum(client not in message.matched for client in readers)
-    matches = list(zip(found.tolist(), owners.tolist(), shared.single.tolist(), strict=True))
+    pairs = list(zip(matches.rows.tolist(), matches.numbers.tolist(), shared.single.tolist(), strict=True))
     groups = assignment.types["t"]
     cells = np.frombuffer(groups.cells, "<i8").tolist()
-    for row in set(found.tolist()):
-        interested = {junction.clients[o] for r, o, _ in matches if r == row and junction.grouped[o]}
-        alone = {junction.clients[o] for r, o, single in matches if r == row and single and junction.grouped[o]}
+    for row in set(matches.rows.tolist()):
+        interested = {junction.clients[n] for r, n, _ in pairs if r == row and junction.grouped[n]}
+        alone = {junction.clients[n] for r, n, single in pairs if r == row and single and junction.grouped[n]}
         counted["unicast"] += len(alone)
         cell = int(cell_grid(TYPES["t"], np.empty((0, 2), np.int64)).cells_of(ranks[row : row + 1])[0])
         label = np.frombuffer(groups.labels, "<i8")[cells.index(cell)] if cell in cells else -1
@@ -157,7 +157,7 @@ def test_nothing_changes_without_a_change():
 
 def test_groups_are_formed_anew_when_publications_move():
     """Publications that leave the cells of the groups make them form anew, where the publications are."""
-    grouping = Grouping(Distribution(1), TYPES)
+    grouping = BrokerGroups(Distribution(1), TYPES)
     for i, low in enumerate([0, 8]):
         for client in "abc":
             grouping.put("t", f"{client}{i}", client, boxes(f"x BETWEEN {low} AND {low + 1}"))
@@ -172,9 +172,35 @@ def test_groups_are_formed_anew_when_publications_move():
     assert np.isin(cells, label.cells).all()
 
 
+@pytest.mark.parametrize(
+    ("clients", "parts", "better"),
+    [(10, 5, lambda t: t > 0.2), (399, 7, lambda t: t <= 1 / 7), (20, 1, lambda t: t == 0.15)],
+)
+def test_a_threshold_is_fitted_as_groups_live(clients, parts, better):
+    """To a small group less goes than by the paper's t, to a large one more; t stays where no other one saves, and a
+    number that was given stays anyway. `settle` tells of a new t, once.
+    """
+    values = [b'{"x": %d, "y": 0}' % (i % parts) for i in range(300)]
+    for threshold in ("fit", 0.15):
+        groups = BrokerGroups(Distribution(1, threshold), TYPES)
+        for i in range(clients):
+            groups.put("t", f"s{i}", f"c{i}", boxes(f"x = {i % parts}"))
+        assert groups.settle()
+        groups.observe("t", decode(TYPES["t"], values[:30]).ranks)
+        groups.settle()
+        assert groups.assignment().threshold == 0.15, "too little was seen"
+        groups.observe("t", decode(TYPES["t"], values).ranks)
+        changed = groups.settle()
+        found = groups.assignment().threshold
+        assert better(found) if threshold == "fit" else found == 0.15
+        assert changed == (found != 0.15)
+        groups.observe("t", decode(TYPES["t"], values).ranks)
+        assert not groups.settle()
+
+
 def test_types_do_not_share_topics_and_text_can_be_grouped():
     """Each type has group numbers of its own, text included, and a client of both is a reader of both."""
-    grouping = Grouping(Distribution(2, broadcast=0.5), TYPES)
+    grouping = BrokerGroups(Distribution(2, broadcast=0.5), TYPES)
     grouping.put("t", "s", "a", boxes("x < 3"))
     grouping.put("u", "s", "a", boxes("z = 'hello'", "u"))
     grouping.settle()

@@ -1,23 +1,20 @@
-"""One Arrow batch through the route query's own code, row by row against a plain reading of the same records."""
+"""One Arrow batch through the door of routing, row by row against a plain reading of the same records."""
 
 from __future__ import annotations
 
 import json
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pyarrow as pa
 
 from state.config import Distribution, parse
-from state.distribution.grouping import Grouping
+from state.distribution.broker_groups import BrokerGroups
 from state.messages import delivery_id, event_digest
 from state.routing.envelope import HEADER
+from state.routing.route import route
 from state.routing.sharing import Sharing
-from state.routing.sweep import Tree
 from state.space.boxes import Boxes
-from streaming.index_cache import Snapshot
-from streaming.route import Slice
 from tests import oracle
 from tests.simulation.world import World
 
@@ -37,23 +34,20 @@ type = "t"
 PUBLICATIONS = "hilcast.publications"
 
 
-def worker(filters, grouped=()):
+def snapshot_of(filters, grouped=()):
     config = parse(CONFIG)
     world = World(config)
     for id, (broker, client, text) in filters.items():
         value = {"client": client, "filter": text, "groups": client in grouped}
         world.send("hilcast.subscriptions", f"{broker}/t/{id}", value)
     world.settle()
-    deployment = world.deployments[0]
-    junctions = deployment.junctions("t")
-    counted = []
-    cache = SimpleNamespace(
-        config=config,
-        tree=Tree.of(config.overlay),
-        hosts=frozenset(config.overlay.brokers),
-        count=lambda f: counted.append(dict(f)),
-    )
-    return cache, Snapshot({"t": junctions}, "1.7"), counted
+    return replace(world.deployments[0].snapshot(), epoch="1.7")
+
+
+def hosting(snapshot, *hosts):
+    """The same index, as a deployment that hosts fewer brokers has it."""
+    deployment = replace(snapshot.config.deployment, hosts=hosts)
+    return replace(snapshot, config=replace(snapshot.config, deployment=deployment))
 
 
 def batch(records):
@@ -71,9 +65,9 @@ def batch(records):
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def routed(cache, snapshot, records):
+def routed(snapshot, records):
     rows = []
-    for out in Slice(cache, snapshot, batch(records)).route():
+    for out in route(snapshot, batch(records)).batches():
         for row in out.to_pylist():
             headers = [(h["key"], h["value"]) for h in row["headers"] or []]
             rows.append((row["topic"], row["key"], row["value"], headers))
@@ -94,7 +88,7 @@ FILTERS = {
 
 def test_rows_equal_a_plain_reading():
     """Every link copy and delivery of a random batch is exactly what reading it record by record gives."""
-    cache, snapshot, _ = worker(FILTERS)
+    snapshot = snapshot_of(FILTERS)
     rng = random.Random(4)
     records, expected = [], []
     for i in range(200):
@@ -113,7 +107,7 @@ def test_rows_equal_a_plain_reading():
                 ("hilcast_epoch", b"1.7"),
             ]
             expected.append((f"hilcast.deliver.{client}", key, value, kept + ours))
-    got = [row for row in routed(cache, snapshot, records) if row[0] != "hilcast.routed"]
+    got = [row for row in routed(snapshot, records) if row[0] != "hilcast.routed"]
     assert sorted(got, key=repr) == sorted(expected, key=repr)
     for copies in ([row[0] for row in got if len(row[3]) < 9], [row[0] for row in got if len(row[3]) >= 9]):
         assert copies == sorted(copies)
@@ -162,10 +156,7 @@ def test_a_batch_conforms_event_by_event():
     for key, (publisher, text) in promises.items():
         world.send("hilcast.advertisements", key, {"publisher": publisher, "filter": text})
     world.settle()
-    cache = SimpleNamespace(
-        config=config, tree=Tree.of(config.overlay), hosts=frozenset(config.overlay.brokers), count=len
-    )
-    snapshot = Snapshot({"t": world.deployments[0].junctions("t")}, "1.0")
+    snapshot = world.deployments[0].snapshot()
     plain = {a.name: {"kind": a.kind} for a in config.types["t"].attributes}
     rng = random.Random(7)
     records, refused = [], []
@@ -184,7 +175,7 @@ def test_a_batch_conforms_event_by_event():
         headers = [(k, source.encode() if k == "ce_source" else v) for k, v in ce(str(i), broker)]
         records.append({"value": json.dumps({"x": x, "name": name}).encode(), "headers": headers})
         refused += [] if held else [i]
-    rows = routed(cache, snapshot, records)
+    rows = routed(snapshot, records)
     letters = [dict(headers) for topic, _, _, headers in rows if topic == "hilcast.deadletter"]
     assert {h["hilcast_code"] for h in letters} == {b"not-advertised"}
     assert [int(h["hilcast_offset"]) for h in letters] == refused
@@ -195,14 +186,14 @@ def test_a_group_gets_one_message_that_names_its_members():
     """Clients that opted in and read a group topic are named in one message; the others keep their own topics."""
     filters = {f"s{i}": ("b1", client, "x < 50") for i, client in enumerate(["ann", "bob", "cy", "ann"])}
     filters["t1"] = ("b3", "ann", "x < 50")
-    cache, snapshot, counted = worker(filters, grouped=("ann", "bob"))
-    grouping = Grouping(Distribution(1, threshold=0.0), cache.config.types)
+    snapshot = snapshot_of(filters, grouped=("ann", "bob"))
+    grouping = BrokerGroups(Distribution(1, threshold=0.0), snapshot.config.types)
     for id in ("s0", "s1", "s3"):
         grouping.put("t", id, filters[id][1], Boxes.everything(1))
     grouping.settle()
     shared = replace(snapshot, sharing={"b1": Sharing(grouping.assignment())})
     records = [{"value": b'{"x": 5}', "headers": ce("1")}, {"value": b'{"x": 60}', "headers": ce("2")}]
-    rows = [row for row in routed(cache, shared, records) if "link" not in row[0] and "routed" not in row[0]]
+    rows = [row for row in routed(shared, records) if "link" not in row[0] and "routed" not in row[0]]
     by_topic = {topic: dict(headers) for topic, _, _, headers in rows}
     assert len(rows) == len(by_topic) == 3
     ann, cy, group = (by_topic[t] for t in ("hilcast.deliver.ann", "hilcast.deliver.cy", "hilcast.group.b1.0"))
@@ -212,8 +203,9 @@ def test_a_group_gets_one_message_that_names_its_members():
     assert group["hilcast_event"] == event_digest(b"s", b"1").hex().encode()
     assert group["hilcast_epoch"] == b"1.7"
     assert not {"hilcast_client", "hilcast_delivery"} & set(group)
-    assert counted[0]["distribution:b1:group"] == 1
-    assert counted[0]["distribution:b1:group_saved"] == 1
+    figures = route(shared, batch(records)).figures
+    assert figures["distribution:b1:group"] == 1
+    assert figures["distribution:b1:group_saved"] == 1
 
 
 def test_copies_keep_the_order_of_their_input():
@@ -224,20 +216,15 @@ def test_copies_keep_the_order_of_their_input():
     for type_name in ("t", "u"):
         world.send("hilcast.subscriptions", f"b1/{type_name}/s", {"client": "ann", "filter": "TRUE"})
     world.settle()
-    deployment = world.deployments[0]
-    junctions = {name: deployment.junctions(name) for name in ("t", "u")}
-    cache = SimpleNamespace(
-        config=config, tree=Tree.of(config.overlay), hosts=frozenset(config.overlay.brokers), count=len
-    )
     records = [{"value": b"{}", "headers": ce(str(i), "b3", "tu"[i % 3 % 2])} for i in range(30)]
-    rows = routed(cache, Snapshot(junctions, "1.0"), records)
+    rows = routed(world.deployments[0].snapshot(), records)
     ids = [int(dict(headers)["ce_id"]) for topic, _, _, headers in rows if topic == "hilcast.deliver.ann"]
     assert ids == list(range(30))
 
 
 def test_what_cannot_be_used_becomes_one_dead_letter_each():
     """Missing headers, null lists, other brokers and types, no JSON: each is answered once, and nothing else is."""
-    cache, snapshot, counted = worker(FILTERS)
+    snapshot = snapshot_of(FILTERS)
     records = [
         {"value": b"{}", "headers": None},
         {"value": b"{}", "headers": ce("1", broker="b9")},
@@ -247,26 +234,26 @@ def test_what_cannot_be_used_becomes_one_dead_letter_each():
         {"value": b'{"x": "y"}', "headers": ce("5")},
         {"value": b'{"x": 5}', "headers": ce("6")},
     ]
-    rows = routed(cache, snapshot, records)
+    rows = routed(snapshot, records)
     letters = [dict(headers) for topic, _, _, headers in rows if topic == "hilcast.deadletter"]
     codes = [(h["hilcast_offset"], h["hilcast_code"]) for h in letters]
     expected = ["bad-event", "unknown-broker", "unknown-type", "bad-event", "bad-event"]
     assert codes == [(str(i).encode(), code.encode()) for i, code in enumerate(expected)]
     (line,) = [json.loads(value) for topic, _, value, _ in rows if topic == "hilcast.routed"]
     assert (line["events"], line["unmatched"], line["first"], line["last"]) == (7, 1, 0, 6)
-    assert counted[0]["dead_letters"] == 5
+    assert route(snapshot, batch(records)).figures["dead_letters"] == 5
 
 
 def test_sources_and_structured_events():
     """Plain JSON of a configured topic gains its headers; a structured event is read from its value and kept whole."""
-    cache, snapshot, _ = worker(FILTERS)
+    snapshot = snapshot_of(FILTERS)
     event = {"specversion": "1.0", "id": "e", "source": "q", "type": "t", "broker": "b3", "data": {"x": 55}}
     structured = json.dumps(event).encode()
     records = [
         {"topic": "legacy", "value": b'{"x": 55}', "headers": None},
         {"value": structured, "headers": [("content-type", b"application/cloudevents+json")]},
     ]
-    rows = {(value, topic): headers for topic, _, value, headers in routed(cache, snapshot, records)}
+    rows = {(value, topic): headers for topic, _, value, headers in routed(snapshot, records)}
     legacy = rows[b'{"x": 55}', "hilcast.deliver.bob"]
     gained = {"ce_specversion": b"1.0", "ce_id": b"0/0", "ce_source": b"kafka:legacy", "ce_type": b"t"}
     assert legacy[:5] == [*gained.items(), ("ce_broker", b"b2")]
@@ -277,9 +264,8 @@ def test_sources_and_structured_events():
 
 def test_a_batch_for_other_deployments_is_passed_over():
     """Events that enter at brokers of another deployment are left to it, bad ones included."""
-    cache, snapshot, _ = worker(FILTERS)
-    cache.hosts = frozenset({"b3"})
+    snapshot = hosting(snapshot_of(FILTERS), "b3")
     records = [{"value": b"{", "headers": ce("1")}, {"value": b"{}", "headers": ce("2", broker="nobody")}]
-    rows = routed(cache, snapshot, records)
+    rows = routed(snapshot, records)
     assert [row[0] for row in rows] == ["hilcast.routed"]
     assert json.loads(rows[0][2])["events"] == 0

@@ -15,11 +15,8 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 
-import msgspec
-
 from infra.kafka.transport import Reader, Transport
-from state.errors import HilcastError
-from state.messages import Membership, Record, Span
+from state.messages import Span, read_reader, read_spans
 
 LOOK_S = 5.0
 """How often the topic is looked for while it does not exist; late is not too late, for spans say where to begin."""
@@ -128,7 +125,7 @@ class Following:
         changed = False
         for record in self._reader.poll(timeout_s):
             self._at = record.offset + 1
-            broker, _, client = (record.key or b"").decode("utf-8", "replace").partition("/")
+            broker, client = read_reader(record)
             if client == self._client:
                 changed |= self.spans.replace(broker, read_spans(record))
         return changed
@@ -136,17 +133,3 @@ class Following:
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
-
-
-def read_spans(record: Record) -> list[Span]:
-    """The spans of a record of the topic `groups`; none if its value is null.
-
-    What cannot be read is an error: going on without its spans would lose deliveries in silence.
-    """
-    if record.value is None:
-        return []
-    try:
-        return msgspec.json.decode(record.value, type=Membership).spans
-    except msgspec.DecodeError as error:
-        place = f"{record.topic}/{record.partition} offset {record.offset}"
-        raise HilcastError("bad-value", f"the spans at {place} cannot be read ({error}): was it the router?") from None

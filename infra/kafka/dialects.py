@@ -6,6 +6,9 @@ certificate is given) the missing half is derived here; nothing that was given i
 
 from __future__ import annotations
 
+from typing import Any
+
+from infra.logs import kafka_logger
 from state.config import Config
 
 _JAVA_LOGIN = {
@@ -31,13 +34,13 @@ _RDKAFKA_ONLY = (
 )
 
 
-def librdkafka(config: Config) -> dict[str, str]:
-    """Settings for confluent-kafka."""
+def librdkafka(config: Config) -> dict[str, Any]:
+    """Settings for confluent-kafka; librdkafka's own lines go to the logger `hilcast.kafka`."""
     settings = {name: value for name, value in config.kafka.items() if not name.startswith(_JAVA_ONLY)}
     mechanism = settings.pop("sasl.mechanism", None)
     if mechanism is not None:
         settings.setdefault("sasl.mechanisms", mechanism)
-    return {"bootstrap.servers": config.deployment.kafka, **settings}
+    return {"bootstrap.servers": config.deployment.kafka, **settings, "logger": kafka_logger(config)}
 
 
 def java(config: Config) -> dict[str, str]:

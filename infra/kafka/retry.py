@@ -8,11 +8,16 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
+from state.errors import HilcastError
+
 T = TypeVar("T")
 
 
 def retried(call: Callable[[], T], timeout_s: float = 30.0) -> T:
-    """Repeat `call` until it succeeds; its last `KafkaException` is raised once `timeout_s` have passed."""
+    """Repeat `call` until it succeeds; after `timeout_s` its last error is raised.
+
+    That is a `KafkaException` or `kafka-away`; any other error is not one of a moment, and is raised at once.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -20,4 +25,7 @@ def retried(call: Callable[[], T], timeout_s: float = 30.0) -> T:
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.2)
+        except HilcastError as error:
+            if error.code != "kafka-away" or time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)

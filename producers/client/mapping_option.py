@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from infra.extras import require
 from state.config import Config
 
 if TYPE_CHECKING:
@@ -14,10 +15,11 @@ Mapped = bool | Literal["redis"]
 
 
 def open_mapper(config: Config, mapping: Mapped) -> Mapper | None:
-    """A mapper, if one is wanted."""
+    """A mapper, if one is wanted. Raises `packages-missing` where only what clients need is installed."""
     if mapping is False:
         return None
-    # compiled code, which those who do not map need not load
+    # the filter language and the grid, which those who do not map need neither install nor load
+    require("router")
     from producers.client.mapper import Mapper
 
     return Mapper(config, "redis" if mapping == "redis" else "configuration")

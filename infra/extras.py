@@ -1,0 +1,30 @@
+"""What an installation may lack: the extras of the distribution, and the packages that each brings.
+
+`pip install hilcast` is for clients: confluent-kafka and msgspec. The rest is asked for by name, and whoever needs what
+is not there is told the name.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Literal
+
+from state.errors import HilcastError
+
+Extra = Literal["router", "kafka-python"]
+
+PACKAGES: dict[Extra, tuple[str, ...]] = {
+    "kafka-python": ("kafka", "lz4"),
+    "router": (
+        "hilbertcurve", "kafka", "lark", "numba", "numpy", "pandas", "pyarrow", "pyspark", "redis", "sortedcontainers",
+    ),
+}  # fmt: skip
+"""By extra, what its packages are imported as (`pyproject.toml`; a test compares the two)."""
+
+
+def require(extra: Extra) -> None:
+    """Raise `packages-missing`, with what to install, if something of an extra is not there. Imports nothing."""
+    absent = [package for package in PACKAGES[extra] if importlib.util.find_spec(package) is None]
+    if absent:
+        advice = f"pip install 'hilcast[{extra}]'"
+        raise HilcastError("packages-missing", f"not installed: {', '.join(absent)}; this needs {advice}")

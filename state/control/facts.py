@@ -1,0 +1,93 @@
+"""Facts: what is known of each registration, live or ended, and their form in the registry.
+
+    registry   subscription/b1/stock.quote/s1    ──>  {"version": 3, "owner": "alice", "filter": "\\"price > 5\\"", ...}
+               advertisement/b1/stock.quote/s1   ──>  an id may be used once for each kind
+
+Home alone writes facts. Everything else can be rebuilt from them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from state.keys import Key
+
+FORMAT = 1
+"""Of the JSON in the registry; what an older version wrote stays readable."""
+
+
+class Kind(StrEnum):
+    """What can be registered, by its name in the registry; advertisements come first wherever both are gone through."""
+
+    ADVERTISEMENT = "advertisement"
+    SUBSCRIPTION = "subscription"
+
+    @classmethod
+    def of(cls, advertisement: bool) -> Kind:
+        return cls.ADVERTISEMENT if advertisement else cls.SUBSCRIPTION
+
+
+class Name(NamedTuple):
+    """What tells one registration from all others of its broker and type.
+
+    >>> Name(Kind.SUBSCRIPTION, "s1").in_registry(Key("b1", "stock.quote", "home:3"))
+    b'subscription/b1/stock.quote/s1'
+    """
+
+    kind: Kind
+    id: str
+
+    def in_registry(self, home: Key) -> bytes:
+        """The key of its fact in the registry."""
+        return f"{self.kind}/{home.broker}/{home.type}/{self.id}".encode()
+
+
+class Fact(msgspec.Struct, kw_only=True):
+    """What home knows of one registration, live or ended."""
+
+    version: int
+    owner: str | None
+    filter: str | None
+    """The filter as JSON, as it was sent."""
+    ttl_ms: int | None
+    expires_ms: int | None
+    sink: str | None
+    content: bytes
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    live: bool
+    ended: str | None = None
+    """`withdrawn` or `expired`, once it is not live."""
+    wide: bool | None = None
+    """The kind of key that has its geometry; it stays the same for as long as this is replaced on one grid."""
+    grid: str | None = None
+    """The grid on which `wide` was decided."""
+    parts: list[str] = []
+    """Where its geometry is: `cube:n`, `wide:n`."""
+    groups: bool = False
+    """Whether its client may be served through group and broadcast topics."""
+
+    @property
+    def origin(self) -> tuple[str, int, int]:
+        """The record of an inbox that made it what it is: topic, partition, offset."""
+        return (self.topic, self.partition, self.offset)
+
+    @property
+    def sent(self) -> object:
+        """The filter as it was sent, as JSON read."""
+        return msgspec.json.decode(self.filter or "null")
+
+
+def encode_fact(fact: Fact) -> bytes:
+    """A fact as readable JSON for the registry; its parts are left out, since they follow from filter and kind."""
+    return msgspec.json.encode({**msgspec.structs.asdict(fact), "parts": [], "format": FORMAT})
+
+
+def decode_fact(value: bytes) -> Fact:
+    """A fact of the registry; `msgspec.ValidationError` if it is none."""
+    return msgspec.json.decode(value, type=Fact)

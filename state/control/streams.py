@@ -1,0 +1,171 @@
+"""Streams: the numbered messages from one key to another, at both their ends.
+
+    home or part ──Outbox──> (generation, 1), (generation, 2), ... ──Incoming──> part
+
+The sender numbers what it says to each receiver and cuts what is too long for one message into pieces. The receiver
+takes what comes next, ignores what is older, waits for the last piece, takes any newer snapshot, and notices a gap.
+That makes repeats harmless and losses visible.
+
+    1  2  3a 3b 4     applied: 1, 2, 3 (once 3b came), 4
+    1  1  2           the second 1 is older: ignored
+    1  3              a gap: 3 is not applied, and a snapshot is asked for
+    1  3  4S          the snapshot is everything the stream has said; 5 is next
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from state.compiled_part import LocalEntry
+from state.control.protocol import Advertised, Change, Entry, Seed
+from state.keys import Key
+
+MESSAGE_BYTES_MAX = 512 * 1024
+"""A change beyond this is cut: additions first, the removals in the last piece."""
+
+Position = tuple[int, int]
+"""Generation and sequence: how far a stream has come."""
+Item = LocalEntry | Entry | Advertised
+
+
+class Outbox:
+    """The sending end of all streams of one key."""
+
+    def __init__(self, source: Key, generation: int, dialect: str, sequences: dict[str, int]) -> None:
+        self._source = str(source)
+        self._generation = generation
+        self._dialect = dialect
+        self._sequences = sequences
+        """By receiver: the number of the last message."""
+
+    def change(
+        self,
+        target: str,
+        *,
+        snapshot: bool = False,
+        local: Sequence[LocalEntry] = (),
+        entries: Sequence[Entry] = (),
+        removed: Sequence[str] = (),
+        advertised: Sequence[Advertised] = (),
+        unadvertised: Sequence[str] = (),
+    ) -> list[tuple[str, Change]]:
+        """Messages that bring `target` up to date in one step: additions first, removals in the last piece."""
+        pieces = _pieces([*local, *entries, *advertised])
+        messages = []
+        for i, piece in enumerate(pieces):
+            last = i == len(pieces) - 1
+            self._sequences[target] = self._sequences.get(target, 0) + 1
+            message = Change(
+                source=self._source,
+                generation=self._generation,
+                sequence=self._sequences[target],
+                grid=self._dialect,
+                snapshot=snapshot,
+                piece=i,
+                pieces=len(pieces),
+                local=[x for x in piece if isinstance(x, LocalEntry)],
+                entries=[x for x in piece if isinstance(x, Entry)],
+                advertised=[x for x in piece if isinstance(x, Advertised)],
+                removed=list(removed) if last else [],
+                unadvertised=list(unadvertised) if last else [],
+            )
+            messages.append((target, message))
+        return messages
+
+
+class Incoming:
+    """The receiving end of all streams towards one key, for the length of one batch.
+
+    `positions` and `waiting` (the pieces of a step that is not whole yet) are by source, and part of the key's state.
+    """
+
+    def __init__(
+        self,
+        positions: dict[str, Position],
+        waiting: dict[str, list[Change]],
+        dialect: str,
+        generation: int,
+        hosts: Iterable[str],
+    ) -> None:
+        self._positions = positions
+        self._waiting = waiting
+        self._dialect = dialect
+        self._generation = generation
+        self._hosts = frozenset(hosts)
+        self.gaps: set[str] = set()
+        """Sources of which something was missed: they are to be asked for a snapshot."""
+
+    def take(self, message: Change) -> list[Change]:
+        """The pieces of the step that this message makes whole; none, if there is nothing to apply (yet).
+
+        A step that was cut waits for its last piece: an entry that an early piece replaces may have been covering
+        one that a later piece brings.
+        """
+        if message.grid != self._dialect:
+            return []  # of another configuration; its sender will open a new generation when it restarts
+        source, here = message.source, (message.generation, message.sequence)
+        generation, sequence = self._position(source)
+        if here <= (generation, sequence):
+            return []
+        opens = message.snapshot and message.piece == 0
+        pieces = [] if message.piece == 0 else self._waiting.get(source, [])
+        if (not opens and here != (generation, sequence + 1)) or len(pieces) != message.piece:
+            self.gaps.add(source)
+            return []
+        self._positions[source] = here
+        self._waiting.pop(source, None)
+        pieces = [*pieces, message]
+        if len(pieces) < message.pieces:
+            self._waiting[source] = pieces
+            return []
+        if message.snapshot:
+            self.gaps.discard(source)
+        return pieces
+
+    def _position(self, source: str) -> Position:
+        known = self._positions.get(source)
+        if known is not None:
+            return known
+        # a key of this deployment begins its streams with the generation; another one's begins with a snapshot
+        return (self._generation if Key.parse(source).broker in self._hosts else 0, 0)
+
+
+# ── cutting ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def seeds(generation: int, blob: bytes) -> list[Seed]:
+    """Cut a state into messages that fit Kafka's limit."""
+    cuts = [blob[i : i + MESSAGE_BYTES_MAX] for i in range(0, len(blob), MESSAGE_BYTES_MAX)] or [b""]
+    return [Seed(generation, i, len(cuts), cut) for i, cut in enumerate(cuts)]
+
+
+def seeded(seeds: Iterable[Seed], generation: int) -> bytes | None:
+    """The state that these messages bring to a generation, however often each of them came; None: none of them does.
+
+    >>> seeded([*seeds(2, b"old"), *seeds(3, b"new"), *seeds(3, b"new")], 3)
+    b'new'
+    """
+    pieces = {seed.piece: seed for seed in seeds if seed.generation == generation}
+    if not pieces:
+        return None
+    assert len(pieces) == pieces[min(pieces)].pieces, "the pieces of a seed stand together in one partition and batch"
+    return b"".join(pieces[i].blob for i in sorted(pieces))
+
+
+def _pieces(items: Sequence[Item]) -> list[list[Item]]:
+    pieces: list[list[Item]] = [[]]
+    size = 0
+    for item in items:
+        weight = _weight(item)
+        if size and size + weight > MESSAGE_BYTES_MAX:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(item)
+        size += weight
+    return pieces
+
+
+def _weight(item: Item) -> int:
+    text = item.residual if isinstance(item, LocalEntry) else item.filter if isinstance(item, Advertised) else None
+    wider = item.wider.size if isinstance(item, LocalEntry) and item.wider is not None else 0
+    return item.geometry.size + wider + 4 * len(text or "") + 300

@@ -1,0 +1,15 @@
+"""The names that users choose: brokers, clients, ids, deployments, event types, topics.
+
+Patterns, without anchors: use `fullmatch`. They are simple enough to mean the same in Java's regular expressions.
+"""
+
+from __future__ import annotations
+
+import re
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""Brokers, clients, ids, deployments: parts of topic names, and of keys that are joined with `/`."""
+TYPE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""Event types, and the prefix of a deployment's topics."""
+TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,249}")
+"""What Kafka takes for a topic's name."""

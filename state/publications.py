@@ -1,0 +1,52 @@
+"""Publications as samples read them: the type and the attributes of one record, however its publisher wrote it.
+
+The route query reads whole batches by column (`state/routing/envelope.py`). Here a few records are enough, and nobody
+is told what is wrong with one that cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from state.config import Config
+from state.messages import Record
+
+_STRUCTURED = b"application/cloudevents"
+_NONE = ("", b"")
+
+
+def types_of_sources(config: Config) -> dict[str, str]:
+    """By topic of `[[sources]]`: the type of what it holds."""
+    return {source.topic: source.type for source in config.sources}
+
+
+def read_publication(record: Record, sources: Mapping[str, str]) -> tuple[str, bytes]:
+    """The type and the JSON of the attributes: in binary or structured mode, or of a source topic.
+
+    The type is empty where none is given; the JSON is not looked at unless the type stands in it.
+
+    >>> read_publication(Record("p", 0, 0, 0, None, b'{"x": 1}', (("ce_type", b"t"),)), {})
+    ('t', b'{"x": 1}')
+    >>> structured = (("Content-Type", b"application/cloudevents+json"),)
+    >>> read_publication(Record("p", 0, 0, 0, None, b'{"type": "t", "data": {"x": 1}}', structured), {})
+    ('t', b'{"x":1}')
+    >>> read_publication(Record("orders", 0, 0, 0, None, b'{"x": 1}'), {"orders": "t"})
+    ('t', b'{"x": 1}')
+    """
+    headers = {name.lower(): value or b"" for name, value in record.headers}
+    if headers.get("content-type", b"").lower().startswith(_STRUCTURED):
+        return _read_structured(record.value or b"")
+    given = headers.get("ce_type", b"").decode("utf-8", "replace")
+    return given or sources.get(record.topic, ""), record.value or b""
+
+
+def _read_structured(value: bytes) -> tuple[str, bytes]:
+    try:
+        event = msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return _NONE
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+        return _NONE
+    return event["type"], msgspec.json.encode(event.get("data"))

@@ -1,0 +1,265 @@
+"""What every reduction of whole entries does: keep them active or passive, and say each change of that as one step.
+
+An entry is *active* (forwarded, under its own id) or *passive* (withheld, because active ones cover it). A passive
+one knows the *group* of active ones that covers it, where the method names them, so that a removal asks again just
+what it may have uncovered ([RSPC06] §5).
+
+    active   A  B  C        passive  p by {A, B},  q by {C}
+    remove A:  p is judged again, q is not; p is promoted in the step that removes A if B alone does not cover it
+    add D around C:  C is retired (corollary 2), and q is by {D} from then on
+    add r by {A, B}, around C:  r is withheld, and C, which A and B cover as well, is retired
+
+A method supplies the judge: is this entry covered, and by whom? `covering.py`, `hybrid.py`, `probabilistic.py`,
+`mics_high_dimensions.py` and `negative_space.py` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from state import formats
+from state.formats import unreadable
+from state.reductions.entry_rows import EntryRows, largest_first
+from state.reductions.reduction import Decision, Delta, Fate
+from state.space.boxes import Boxes
+from state.space.packing import Geometry, PackedEntries, pack_numbers, unpack_entries, unpack_numbers
+
+FORMAT = 2
+EMPTY = Decision(True, reason="there is nothing in it")
+
+Counts = dict[str, int | float]
+"""What was done since the beginning, by name: figures for people."""
+
+
+class _State(msgspec.Struct, array_like=True):
+    active: PackedEntries
+    passive: PackedEntries
+    groups: bytes
+    """For each passive entry how many cover it, then their positions among the active ones."""
+    counts: Counts
+    own: bytes
+    """The method's own."""
+
+
+class Withholding:
+    """Entries towards one neighbour; those that the method finds covered are withheld.
+
+    Guarantee: each entry is active, or the judge found it covered by active ones that still are or were replaced by
+    ones that cover them. Exact where the judge is never wrong about "covered".
+    Cost: a judgement for each new entry, of several the larger first, and for each that a removal may have uncovered;
+    one scan of the active boxes for what a new active one contains.
+    """
+
+    counted: ClassVar[tuple[str, ...]] = ()
+    """The method's own counts."""
+    retires: bool = True
+    """Whether an active entry that a new one contains is withdrawn."""
+
+    def __init__(self, domain: Geometry) -> None:
+        assert isinstance(domain, Boxes)
+        assert len(domain) == 1, "the domain is one box: the cube"
+        self._domain = domain
+        self._active, self._passive = EntryRows(domain.d), EntryRows(domain.d)
+        self._group: dict[str, tuple[str, ...]] = {}
+        """The active entries that cover a passive one, where the method names them."""
+        self._covers: dict[str, dict[str, None]] = {}
+        """The same seen from the active ones."""
+        self._counts: Counts = dict.fromkeys((*self.counted, "retired", "promoted"), 0)
+        self._before: dict[str, Boxes | None] = {}
+        """What the neighbour held, for every entry that the step under way made active or passive."""
+
+    # --- what a method supplies
+
+    def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
+        """Whether the active entries cover an entry with boxes, and which of them do; counts what was done."""
+        raise NotImplementedError
+
+    def _own(self) -> bytes:
+        """What the method keeps besides the entries, packed."""
+        return b""
+
+    def _restore_own(self, blob: bytes) -> None:
+        """Become what `_own` packed; the entries are restored already."""
+
+    # --- changes
+
+    def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
+        """Apply one change as one step; of what is to be judged the larger comes first."""
+        self._before = {}
+        leaving = [id for id in dict.fromkeys(removed) if id not in added and self._entry(id) is not None]
+        news: dict[str, Boxes] = {}
+        for id, boxes in added.items():
+            assert isinstance(boxes, Boxes)
+            before = self._entry(id)
+            if before is None or before != boxes:
+                news[id] = boxes.owned()
+            if before is not None and id in news:
+                leaving.append(id)
+        again = self._take_out(leaving) if leaving else {}
+        for id, boxes in largest_first(news | again, self._domain):
+            self._put_in(id, boxes)
+        self._counts["promoted"] += sum(id in self._active for id in again)
+        if leaving:
+            self._settle()
+        return self._delta()
+
+    def _entry(self, id: str) -> Boxes | None:
+        boxes = self._active.entries.get(id)
+        return self._passive.entries.get(id) if boxes is None else boxes
+
+    def _take_out(self, ids: Sequence[str]) -> dict[str, Boxes]:
+        """Remove entries; take out and return the passive ones whose group they were in."""
+        orphans: dict[str, None] = {}
+        for id in ids:
+            if id in self._active:
+                self._deactivate(id)
+                orphans |= self._covers.pop(id, {})
+            else:
+                self._passive.remove(id)
+                self._let_go(id)
+        again = {id: self._passive.remove(id) for id in orphans if id in self._passive}
+        for id in again:
+            self._let_go(id)
+        return again
+
+    def _settle(self) -> None:
+        """What a method does when entries left and the others are judged, before the step is told."""
+
+    def _put_in(self, id: str, boxes: Boxes) -> None:
+        found = self._judge(id, boxes, self._counts) if len(boxes) else EMPTY
+        if not found.covered:
+            self._activate(id, boxes)
+            return
+        self._passive.add(id, boxes)
+        self._link(id, found.by)
+        if len(found.by) > 1:
+            # What lies inside the new entry is covered by its group too; the group itself must stay.
+            for inner in self._active.inside(boxes):
+                if inner not in found.by:
+                    self._retire(inner, found.by)
+
+    def _activate(self, id: str, boxes: Boxes) -> None:
+        if self.retires:
+            for inner in self._active.inside(boxes):
+                self._retire(inner, (id,))
+        self._before.setdefault(id, None)
+        self._active.add(id, boxes)
+
+    def _deactivate(self, id: str) -> Boxes:
+        boxes = self._active.remove(id)
+        self._before.setdefault(id, boxes)
+        return boxes
+
+    def _retire(self, id: str, group: tuple[str, ...]) -> None:
+        """An active entry becomes passive; in the groups it was in, its own group stands for it."""
+        self._passive.add(id, self._deactivate(id))
+        for heir in self._covers.pop(id, {}):
+            members = (group if member == id else (member,) for member in self._group[heir])
+            self._link(heir, tuple(dict.fromkeys(chain.from_iterable(members))))
+        self._link(id, group)
+        self._counts["retired"] += 1
+
+    def _link(self, id: str, group: tuple[str, ...]) -> None:
+        """Note who covers a passive entry."""
+        if group:
+            self._group[id] = group
+        for coverer in group:
+            self._covers.setdefault(coverer, {})[id] = None
+
+    def _let_go(self, id: str) -> None:
+        """A passive entry leaves its group; of that, some may have gone in the same step."""
+        for coverer in self._group.pop(id, ()):
+            if coverer in self._covers:
+                del self._covers[coverer][id]
+
+    def _delta(self) -> Delta:
+        """The step from what the neighbour held to what is active now."""
+        added: dict[str, Geometry] = {}
+        removed = []
+        for id, before in self._before.items():
+            now = self._active.entries.get(id)
+            if now is None and before is not None:
+                removed.append(id)
+            elif now is not None and (before is None or before != now):
+                added[id] = now
+        self._before = {}
+        return Delta(added, tuple(removed))
+
+    # --- questions
+
+    def decide(self, entry: Geometry) -> Decision:
+        """Say what adding `entry` would mean now; changes nothing."""
+        assert isinstance(entry, Boxes)
+        return self._judge("", entry.owned(), dict.fromkeys(self._counts, 0)) if len(entry) else EMPTY
+
+    def forwarded(self) -> dict[str, Geometry]:
+        return dict(self._active.entries)
+
+    def fate(self, id: str) -> Fate:
+        return Fate("forwarded") if id in self._active else Fate.of("covered", self._group.get(id, ()))
+
+    def fates(self, ids: Sequence[str]) -> dict[str, Fate]:
+        return {id: self.fate(id) for id in ids}
+
+    def stats(self) -> dict[str, int | float]:
+        """Figures for people: also what the method counts."""
+        links = sum(map(len, self._group.values()))
+        return {
+            "entries": len(self._active) + len(self._passive),
+            "forwarded": len(self._active),
+            "withheld": len(self._passive),
+            "bytes": 16 * self._domain.d * (self._active.size + self._passive.size) + 8 * links,
+            **self._counts,
+        }
+
+    def check(self) -> None:
+        """Assert: every entry is active, or empty, or its group is active and meets each of its boxes; links agree."""
+        self._active.check()
+        self._passive.check()
+        assert not self._active.entries.keys() & self._passive.entries.keys()
+        assert all(len(boxes) for boxes in self._active.entries.values())
+        for id, group in self._group.items():
+            assert id in self._passive
+            assert len(set(group)) == len(group)
+            assert all(coverer in self._active and id in self._covers[coverer] for coverer in group)
+            for low, high in self._passive.entries[id]:
+                assert any(len(self._active.entries[coverer].clipped(low, high)) for coverer in group)
+        for coverer, ids in self._covers.items():
+            assert coverer in self._active
+            assert all(coverer in self._group[id] for id in ids)
+
+    # --- state
+
+    def encode(self) -> bytes:
+        """Pack the whole state; the first byte is the format number."""
+        position = {id: i for i, id in enumerate(self._active.entries)}
+        groups = [self._group.get(id, ()) for id in self._passive.entries]
+        numbers = [*map(len, groups), *(position[coverer] for group in groups for coverer in group)]
+        active, passive = self._active.packed(), self._passive.packed()
+        return formats.write(FORMAT, _State(active, passive, pack_numbers(numbers), self._counts, self._own()))
+
+    @classmethod
+    def decode(cls, blob: bytes, domain: Geometry, parameters: Mapping[str, object] | None = None, **more: Any) -> Self:
+        """The reduction that `encode` packed; everything else must be what it was made with."""
+        made = cls(domain, parameters, **more)  # type: ignore[call-arg]
+        made._restore(formats.read("a reduction", FORMAT, blob, _State))
+        return made
+
+    def _restore(self, state: _State) -> None:
+        for rows, packed in ((self._active, state.active), (self._passive, state.passive)):
+            rows.fill(*unpack_entries(packed, self._domain.d))
+        active, passive = list(self._active.entries), list(self._passive.entries)
+        sizes, at = unpack_numbers(state.groups, len(passive))
+        members, at = unpack_numbers(state.groups, int(sizes.sum()), at)
+        if at != len(state.groups) or members.max(initial=-1) >= len(active):
+            raise unreadable("a reduction", f"groups of {len(active)} active entries")
+        ids = iter([active[position] for position in members.tolist()])
+        for id, size in zip(passive, sizes.tolist(), strict=True):
+            self._link(id, tuple(next(ids) for _ in range(size)))
+        # Counts that this version knows and the writer did not start at 0.
+        self._counts = {name: state.counts.get(name, 0) for name in self._counts}
+        self._restore_own(state.own)

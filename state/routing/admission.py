@@ -1,0 +1,154 @@
+"""Which events are ours, and which of them can be routed; the others become dead letters.
+
+    claim      whose event is it: this deployment's if its broker is hosted here; what names no broker of the overlay
+               is answered by the host of the first one
+    examine    the events of one type: is the value a JSON object, does an advertisement hold, will it fit Kafka
+
+Each says what it refuses; nothing is taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from state.arrays import Bools, Ints
+from state.limits import HEADROOM_BYTES, INPUT_BYTES_MAX
+from state.messages import Output, dead_letter_headers
+from state.routing.envelope import Envelopes, Refusal
+from state.routing.junction import Junction
+from state.routing.snapshot import Snapshot
+from state.space.decode import RankBatch, decode_arrow
+from state.topics import Topics
+
+OVERHEAD_BYTES = 2048
+"""What Kafka adds to a record and a batch, and our small headers, generously."""
+OUR_HEADERS_BYTES = 17 * 1024
+"""Our large headers: the ids that matched."""
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """Events of a batch that this deployment answers for."""
+
+    mine: Bools
+    """By row."""
+    by_type: Mapping[str, Ints]
+    """Rows whose envelope is right."""
+    refused: Mapping[int, Refusal]
+
+
+def claim(envelopes: Envelopes, snapshot: Snapshot) -> Claimed:
+    """Tell what is ours, by type; what names no valid broker is answered by the first broker's host."""
+    brokers, types = snapshot.config.overlay.brokers, snapshot.config.types
+    hosted = np.array([text in snapshot.hosts for text in envelopes.broker.texts] + [False])
+    known = np.array([text in brokers for text in envelopes.broker.texts] + [False])
+    here, valid = hosted[envelopes.broker.codes], known[envelopes.broker.codes]
+    mine = here | ~valid if brokers[0] in snapshot.hosts else here
+    refused = {row: why for row, why in envelopes.refused.items() if mine[row]}
+    for row in np.flatnonzero(mine & ~valid).tolist():
+        reason = f"{envelopes.broker[row]!r} is not a broker of this overlay"
+        refused.setdefault(row, Refusal("unknown-broker", reason))
+    usable = mine.copy()
+    usable[list(refused)] = False
+    by_type = {}
+    for code, name in enumerate([*envelopes.type.texts, ""]):
+        rows = np.flatnonzero(usable & (envelopes.type.codes == (code if name else -1)))
+        if name not in types:
+            why = Refusal("unknown-type", f"{name!r} is not a configured event type")
+            refused |= dict.fromkeys(rows.tolist(), why)
+        elif len(rows):
+            by_type[name] = rows
+    return Claimed(mine, by_type, refused)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """The events of one type, as ranks."""
+
+    rows: Ints
+    """Of the batch, by row here."""
+    events: RankBatch
+    entered: Mapping[tuple[str, str | None], Ints]
+    """Rows here that are to be routed, by broker and the neighbour they came from (None for a publisher)."""
+    refused: Mapping[int, Refusal]
+    """By row of the batch."""
+
+
+def examine(envelopes: Envelopes, snapshot: Snapshot, type_name: str, rows: Ints) -> Examined:
+    """Read the events of one type and tell which can be routed."""
+    event_type, values = snapshot.config.types[type_name], envelopes.values
+    events = decode_arrow(event_type, values if len(rows) == len(envelopes) else values.take(pa.array(rows)))
+    why = Refusal("bad-event", "the value is not a JSON object")
+    refused = dict.fromkeys(rows[~events.valid].tolist(), why)
+    if event_type.advertisements:
+        refused |= _not_advertised(envelopes, snapshot.junctions[type_name], rows, events)
+    refused |= _too_large(envelopes, rows)
+    usable = np.isin(rows, list(refused), invert=True) if refused else events.valid
+    return Examined(rows, events, _entered(envelopes, rows, usable), refused)
+
+
+def _entered(envelopes: Envelopes, rows: Ints, usable: Bools) -> dict[tuple[str, str | None], Ints]:
+    """Rows of this type by where they stand and where they came from."""
+    broker, origin = envelopes.broker, envelopes.origin
+    place = broker.codes[rows] * (len(origin.texts) + 1) + origin.codes[rows] + 1
+    place[~usable] = -1
+    entered = {}
+    for code in np.unique(place[usable]).tolist():
+        members = np.flatnonzero(place == code)
+        at = int(rows[members[0]])
+        entered[broker[at] or "", origin[at]] = members
+    return entered
+
+
+def _not_advertised(
+    envelopes: Envelopes, junctions: Mapping[str, Junction], rows: Ints, events: RankBatch
+) -> dict[int, Refusal]:
+    """Events that no advertisement of their publisher at their entry broker holds."""
+    refused = {}
+    for (broker, origin), members in _entered(envelopes, rows, events.valid).items():
+        if origin is not None:
+            continue  # it was checked where it entered
+        sources, _ = envelopes.identity(rows[members])
+        publishers = [source.decode("utf-8", "replace") for source in sources.to_pylist()]
+        conforming = junctions[broker].conforming(events, members, publishers)
+        for i in np.flatnonzero(~conforming).tolist():
+            reason = f"no advertisement of {publishers[i]!r} at {broker} holds for this event"
+            refused[int(rows[members[i]])] = Refusal("not-advertised", reason)
+    return refused
+
+
+def _too_large(envelopes: Envelopes, rows: Ints) -> dict[int, Refusal]:
+    """Events that do not fit Kafka's limit with our headers added."""
+    value = envelopes.table.column("value")
+    sizes = np.diff(np.frombuffer(value.buffers()[1], np.int32, len(value) + 1, value.offset * 4))[rows]
+    limit, refused = INPUT_BYTES_MAX + HEADROOM_BYTES, {}
+    for row in rows[sizes > limit // 2].tolist():
+        size = _record_bytes(envelopes.table, row)
+        if size + OVERHEAD_BYTES + OUR_HEADERS_BYTES > limit:
+            refused[row] = Refusal("too-large", f"{size} bytes do not fit once routed")
+    return refused
+
+
+def _record_bytes(table: pa.RecordBatch, row: int) -> int:
+    headers = table.column("headers")[row].as_py() or []
+    size = sum(len(h["key"].encode()) + len(h["value"] or b"") + 10 for h in headers)
+    return size + len(table.column("key")[row].as_py() or b"") + len(table.column("value")[row].as_py() or b"")
+
+
+def dead_letters(envelopes: Envelopes, refused: Mapping[int, Refusal], topics: Topics) -> list[Output]:
+    """One for each event that is refused: the original, plus where it stood and why."""
+    return [_letter(envelopes.table, row, refused[row], topics) for row in sorted(refused)]
+
+
+def _letter(table: pa.RecordBatch, row: int, why: Refusal, topics: Topics) -> Output:
+    value = table.column("value")[row].as_py()
+    if why.code == "too-large":
+        value = (value or b"")[: INPUT_BYTES_MAX // 2]
+    kept = [(h["key"], h["value"]) for h in table.column("headers")[row].as_py() or []]
+    topic, partition, offset = (table.column(c)[row].as_py() for c in ("topic", "partition", "offset"))
+    extra = dead_letter_headers(why.code, why.reason, topic, partition, offset)
+    return Output(topics.deadletter, table.column("key")[row].as_py(), value, (*kept, *extra))

@@ -1,0 +1,144 @@
+"""From matches to what clients get: deliveries to their own topics, messages to shared ones, and the headers of both.
+
+    matches by broker ──unite──> one delivery per event, client and destination ──> hilcast_delivery, hilcast_client...
+    messages of sharing ───────> one copy per event and group ────────────────────> hilcast_members, hilcast_event...
+
+Guarantee: an id of a delivery depends on the event's source and id and on the client, never on batch, offset or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from state.arrays import Bytes, Ints
+from state.digests import delivery_ids, event_digests, hexadecimal
+from state.distribution.assignment import BROADCAST
+from state.messages import joined_ids, write_members
+from state.routing.assemble import Outgoing, fixed
+from state.routing.envelope import Envelopes
+from state.routing.junction import Junction, Pairs
+from state.routing.sharing import Message
+from state.routing.snapshot import Snapshot
+from state.topics import Topics
+
+
+@dataclass(frozen=True)
+class Deliveries:
+    """One delivery each: an event, a client at a destination, the ids that matched."""
+
+    rows: Ints
+    recipients: Ints
+    """Places in the table of recipients."""
+    ids: pa.Array
+    """The ids of the subscriptions that matched, as one text."""
+    table: list[tuple[str, str]]
+    """The recipients: client and destination."""
+
+
+def unite(matches: Mapping[str, Pairs], junctions: Mapping[str, Junction]) -> Deliveries:
+    """One delivery per event, client and destination, whichever brokers matched. Cost: O(pairs log pairs)."""
+    rows, recipients, ids = [], [], []
+    table: dict[tuple[str, str], int] = {}
+    for broker, pairs in sorted(matches.items()):
+        if len(pairs.rows):
+            rows.append(pairs.rows)
+            recipients.append(junctions[broker].recipients(table)[pairs.numbers])
+            ids.append(junctions[broker].id_column.take(pa.array(pairs.numbers)))
+    if not rows:
+        return Deliveries(np.empty(0, np.int64), np.empty(0, np.int64), pa.array([], pa.binary()), [])
+    place = np.concatenate(rows) * len(table) + np.concatenate(recipients)
+    order = np.argsort(place, kind="stable")
+    place = place[order]
+    first = np.flatnonzero(np.diff(place, prepend=-1))
+    joined = _joined(pa.concat_arrays(ids), order, first)
+    return Deliveries(place[first] // len(table), place[first] % len(table), joined, list(table))
+
+
+def _joined(ids: pa.Array, order: Ints, first: Ints) -> pa.Array:
+    """The ids of each delivery in one text: `ids[order]` in groups that begin at `first`."""
+    ends = np.append(first[1:], len(order))
+    several = np.flatnonzero(ends - first > 1)
+    if not len(several):
+        return ids.take(pa.array(order[first]))
+    where = order[first]
+    where[several] = len(ids) + np.arange(len(several))
+    members = ids.take(pa.array(order[_spread(first[several], (ends - first)[several])])).to_pylist()
+    texts, at = [], 0
+    for size in (ends - first)[several].tolist():
+        texts.append(joined_ids([id.decode() for id in members[at : at + size]]).encode())
+        at += size
+    return pa.concat_arrays([ids, pa.array(texts, pa.binary())]).take(pa.array(where))
+
+
+def _spread(starts: Ints, counts: Ints) -> Ints:
+    """For each i the numbers starts[i], starts[i]+1, ... counts[i] of them, one after the other.
+
+    >>> _spread(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(counts)
+    return np.arange(int(counts.sum())) + np.repeat(starts - ends + counts, counts)
+
+
+def write_deliveries(outgoing: Outgoing, envelopes: Envelopes, snapshot: Snapshot, rows: Ints, what: Deliveries) -> int:
+    """Add deliveries, of the events in `rows` of the batch, to what goes out; return how many."""
+    if not len(rows):
+        return 0
+    codes = np.array([outgoing.code(destination) for _, destination in what.table], np.int64)
+    clients = pa.array([client.encode() for client, _ in what.table], pa.binary())
+    digests, event = _digests(envelopes, rows)
+    each, same = np.arange(len(rows)), np.zeros(len(rows), np.int64)
+    extras = {
+        "hilcast_delivery": outgoing.pool(fixed(delivery_ids(digests, event, clients, what.recipients))) + each,
+        "hilcast_subscriptions": outgoing.pool(what.ids) + each,
+        "hilcast_client": outgoing.pool(clients) + what.recipients,
+        "hilcast_epoch": outgoing.pool([snapshot.epoch.encode()]) + same,
+    }
+    if snapshot.stale:
+        extras["hilcast_stale"] = outgoing.pool([b"true"]) + same
+    outgoing.add(rows, codes[what.recipients], extras)
+    return len(rows)
+
+
+def write_messages(
+    outgoing: Outgoing, envelopes: Envelopes, snapshot: Snapshot, rows: Ints, messages: Mapping[str, list[Message]]
+) -> int:
+    """Add messages for several clients, by broker, to what goes out; return how many.
+
+    `rows`: of the batch, by row of a message. One that names too many clients for a header is written several times.
+    """
+    at, codes, members = [], [], []
+    for broker, some in sorted(messages.items()):
+        for message in some:
+            code = outgoing.code(shared_topic(snapshot.config.topics, broker, message.group))
+            for header, _ in write_members(message.matched):
+                at.append(message.row)
+                codes.append(code)
+                members.append(header)
+    if not at:
+        return 0
+    which = rows[np.array(at, np.int64)]
+    digests, event = _digests(envelopes, which)
+    extras = {
+        "hilcast_members": outgoing.pool(members) + np.arange(len(at)),
+        "hilcast_event": outgoing.pool(fixed(hexadecimal(digests))) + event,
+        "hilcast_epoch": outgoing.pool([snapshot.epoch.encode()]) + np.zeros(len(at), np.int64),
+    }
+    outgoing.add(which, np.array(codes, np.int64), extras)
+    return len(at)
+
+
+def shared_topic(topics: Topics, broker: str, group: int) -> str:
+    """The topic of a group, or of BROADCAST."""
+    return topics.broadcast(broker) if group == BROADCAST else topics.group(broker, group)
+
+
+def _digests(envelopes: Envelopes, rows: Ints) -> tuple[Bytes, Ints]:
+    """The digests of the distinct events in `rows`, and by place in `rows` which of them it is."""
+    there = np.zeros(len(envelopes), bool)
+    there[rows] = True
+    return event_digests(*envelopes.identity(np.flatnonzero(there))), (np.cumsum(there) - 1)[rows]

@@ -1,0 +1,37 @@
+"""What routing knows: the whole index at one moment, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from state.config import Config
+from state.routing.junction import Junction
+from state.routing.sharing import Sharing
+from state.routing.sweep import Tree
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One configuration and the index that is in force; everything that `route` goes by."""
+
+    config: Config
+    epoch: str
+    """The version of the index, stamped on what is routed with it."""
+    junctions: Mapping[str, Mapping[str, Junction]]
+    """By type, then by hosted broker."""
+    sharing: Mapping[str, Sharing] = field(default_factory=dict)
+    """By broker: who may be served through shared topics."""
+    stale: bool = False
+    """Whether something newer may be in force; deliveries say so."""
+
+    @cached_property
+    def hosts(self) -> frozenset[str]:
+        """The brokers that are routed here."""
+        return frozenset(self.config.deployment.hosts)
+
+    @property
+    def tree(self) -> Tree:
+        """The overlay, hung up."""
+        return Tree.of(self.config.overlay)

@@ -1,0 +1,133 @@
+"""Keeps the groups of the hosted brokers: gathers what `Regrouping` asks for, and carries out what it says, in order.
+
+    registry, newest publications ──> Regrouping ──> Prepare, Announce, Switch, Measure, Close ──> Kafka, Redis
+
+What is decided, and why nothing is lost by it, stands in `state/distribution/regrouping.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from infra.kafka import open_transport
+from infra.kafka.reading import between, every
+from infra.kafka.topic_keeper import TopicKeeper
+from infra.kafka.transport import Partition, missing_topic
+from state.config import Config
+from state.control.facts import Fact
+from state.distribution.regrouping import Announce, Close, Effect, Measure, Prepare, Regrouping, Switch
+from state.messages import Record, Span, read_reader, read_spans, write_spans
+from state.redis_index import RedisIndex
+from streaming.registry import FactKey
+
+SAMPLE = 1000
+"""Publications of each partition that are looked at before groups are formed or judged."""
+
+
+class GroupKeeper:
+    """Groups of the hosted brokers."""
+
+    def __init__(
+        self,
+        config: Config,
+        generation: int,
+        keeper: TopicKeeper,
+        index: RedisIndex,
+        produce: Callable[[str, bytes | None, bytes | None], None],
+        flush: Callable[[], None],
+    ) -> None:
+        self.config = config
+        self.generation = generation
+        self._keeper, self._index, self._produce, self._flush = keeper, index, produce, flush
+        self._transport = open_transport(config)
+        self._regrouping = Regrouping(config, self._read_spans())
+        self._seen: dict[Partition, int] = {}
+        """How far publications have been looked at."""
+
+    def follow(self, key: FactKey, fact: Fact | None) -> None:
+        """Take notice of a fact of the registry."""
+        self._regrouping.follow(key, fact)
+
+    def tick(self, route_began_s: float | None) -> None:
+        """Do what is due; a route batch that began at `route_began_s` has ended."""
+        due = self._regrouping.due(time.monotonic())
+        if due:
+            self._regrouping.observe(self._newest())
+            lost = self._index.groups_missing(due, self.generation)
+            self._regrouping.look(time.monotonic(), lost)
+        while (effect := self._regrouping.next(route_began_s)) is not None:
+            self._carry_out(effect)
+
+    def topics(self) -> set[str]:
+        """Shared topics that must exist."""
+        return self._regrouping.topics()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    # ── effects ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, effect: Effect) -> None:
+        regrouping = self._regrouping
+        match effect:
+            case Prepare(_, topics):
+                self._keeper.ensure(topics)
+                ends = self._offsets(topics, OffsetSpec.latest())
+                for topic in set(topics) - set(ends):
+                    raise missing_topic(topic)  # deleted since we saw it: the job makes it again
+                regrouping.prepared(ends)
+            case Announce():
+                self._write(effect)
+                regrouping.announced()
+            case Switch(broker, assignment, readers):
+                self._index.publish_groups(broker, self.generation, assignment.encode(), readers)
+                regrouping.switched(time.time())
+            case Measure(_, topics):
+                ends = self._offsets(topics, OffsetSpec.latest())
+                lows = self._offsets(topics, OffsetSpec.earliest())
+                regrouping.measured({topic: (lows[topic], ends[topic]) for topic in lows if topic in ends})
+            case Close():
+                self._write(effect)
+                regrouping.closed()
+
+    def _write(self, effect: Announce | Close) -> None:
+        for client, spans in effect.spans.items():
+            output = write_spans(self.config.topics, effect.broker, client, spans)
+            self._produce(output.topic, output.key, output.value)
+        self._flush()
+
+    def _offsets(self, topics: Iterable[str], spec: OffsetSpec) -> dict[str, int]:
+        """The first or the next offset of each of these topics that exists, asked for together."""
+        asked = {TopicPartition(topic, 0): spec for topic in topics}
+        found = {}
+        for place, answer in self._keeper.admin.list_offsets(asked, request_timeout=30.0).items():
+            try:
+                found[place.topic] = int(answer.result().offset)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        return found
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read_spans(self) -> dict[tuple[str, str], list[Span]]:
+        """What clients have been told, all of it: what is not known here would be taken from them."""
+        spans: dict[tuple[str, str], list[Span]] = {}
+        for record in every(self._transport, self.config.topics.groups):
+            spans[read_reader(record)] = read_spans(record)
+        return {reader: of for reader, of in spans.items() if of}
+
+    def _newest(self) -> list[Record]:
+        """The newest publications of every partition, sources included, that were not looked at yet."""
+        topics = [self.config.topics.publications, *(source.topic for source in self.config.sources)]
+        spans = {}
+        for place in [(topic, number) for topic in topics for number in self._transport.partitions(topic)]:
+            low, end = self._transport.span(*place)
+            spans[place] = max(low, self._seen.get(place, 0), end - SAMPLE), end
+        found = list(between(self._transport, spans, sample=True))
+        self._seen.update({place: end for place, (_, end) in spans.items()})
+        return found

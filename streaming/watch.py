@@ -1,0 +1,185 @@
+"""What the driver looks after while the queries run: facts and their time to live, Redis, groups, topics, figures.
+
+    every 0.25 s   registry and timers; something to do for idle workers
+    every second   index parts that Redis lost; groups; figures for `status` and the metrics
+    every 5 s      topics that were deleted under us
+
+A duty that Kafka or Redis does not let it do now is done the next time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import redis
+from confluent_kafka import KafkaException
+
+from infra.kafka.topic_keeper import TopicKeeper
+from infra.logs import logger
+from state.config import Config
+from state.control.protocol import Republish
+from state.errors import HilcastError
+from state.keys import Key, index_keys
+from state.redis_index import RedisIndex
+from state.space.grid import Grid
+from streaming.group_keeper import GroupKeeper
+from streaming.progress import ProgressListener
+from streaming.registry import RegistryReader
+from streaming.timers import Timers
+from streaming.writer import DriverWriter
+
+TICK_S = 0.25
+WATCH_S = 1.0
+TOPICS_S = 5.0
+REPUBLISH_S = 20.0
+HEARTBEAT_S = 30.0
+SAY_AGAIN_S = 10.0
+"""The same trouble is not told more often."""
+_log = logger("watch")
+
+
+@dataclass
+class _Duty:
+    """Something to do every so often."""
+
+    every_s: float
+    do: Callable[[], None]
+    done: float = float("-inf")
+
+
+class Watch:
+    """All duties of the driver; `look` does those that are due."""
+
+    def __init__(
+        self,
+        config: Config,
+        generation: int,
+        *,
+        registry: RegistryReader,
+        timers: Timers,
+        groups: GroupKeeper | None,
+        listener: ProgressListener,
+        redis: RedisIndex,
+        topics: TopicKeeper,
+        writer: DriverWriter,
+    ) -> None:
+        self.config = config
+        self.generation = generation
+        self.registry, self.timers, self.groups, self.listener = registry, timers, groups, listener
+        self.redis, self.topics, self.writer = redis, topics, writer
+        self._keys = index_keys(config, config.deployment.hosts)
+        self._beaten = (float("-inf"), 0)
+        self._republished: dict[Key, float] = {}
+        self._told: dict[str, float] = {}
+        self._duties = [
+            _Duty(0.0, self._follow),
+            _Duty(0.0, self._beat),
+            _Duty(WATCH_S, self._watch_redis),
+            _Duty(WATCH_S, self._regroup),
+            _Duty(WATCH_S, self._note),
+            _Duty(TOPICS_S, self._watch_topics),
+        ]
+
+    def look(self) -> None:
+        """Do what is due; what Kafka does not allow now waits, and does not keep the rest from being done."""
+        for duty in self._duties:
+            now = time.monotonic()
+            if now - duty.done <= duty.every_s:
+                continue
+            duty.done = now
+            try:
+                duty.do()
+            except KafkaException as error:
+                self._tell(f"kafka does not answer: {error.args[0].name() if error.args else error}")
+            except HilcastError as error:
+                if not error.code.startswith("kafka-"):
+                    raise
+                self._tell(str(error))
+
+    def _tell(self, trouble: str) -> None:
+        now = time.monotonic()
+        if now - self._told.get(trouble, float("-inf")) >= SAY_AGAIN_S:
+            self._told = {trouble: now}
+            _log.warning("%s", trouble)
+
+    # ── duties ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _follow(self) -> None:
+        """Take notice of what the registry says now, and send what is due."""
+        for key in self.registry.catch_up():
+            fact = self.registry.facts.get(key)
+            self.timers.follow(key, fact)
+            if self.groups is not None:
+                self.groups.follow(key, fact)
+        if self.timers.fire(int(time.time() * 1000), self.registry.facts):
+            self.writer.flush()
+
+    def _beat(self) -> None:
+        """Give the Python workers something to do: after a minute without a task Spark ends them, caches and all."""
+        now, batches = time.monotonic(), sum(self.listener.batches.values())
+        if batches != self._beaten[1]:
+            self._beaten = (now, batches)
+        elif now - self._beaten[0] > HEARTBEAT_S:
+            self._beaten = (now, batches)
+            self.writer.send(str(self._keys[0]), Republish())
+            self.writer.nudge(5.0)
+
+    def _watch_redis(self) -> None:
+        """Have everything written again that Redis lost."""
+        try:
+            missing = self.redis.missing(self._keys, self.generation)
+            if missing:
+                self.redis.describe_grids({name: Grid.of(event_type) for name, event_type in self.config.types.items()})
+        except redis.RedisError:
+            return  # away: the workers wait and say so; it is asked again in a second
+        if not missing:
+            self._republished.clear()
+            return
+        now = time.monotonic()
+        due = [key for key in missing if now - self._republished.get(key, -REPUBLISH_S) >= REPUBLISH_S]
+        if due:
+            _log.warning("redis lost %d of %d index parts; having them written again", len(due), len(self._keys))
+            for key in due:
+                self._republished[key] = now
+                self.writer.send(str(key), Republish())
+            self.writer.flush()
+
+    def _regroup(self) -> None:
+        if self.groups is None:
+            return
+        routed = self.listener.latest.get("route")
+        began_s = None if routed is None else datetime.datetime.fromisoformat(routed["began"]).timestamp()
+        try:
+            self.groups.tick(began_s)
+        except redis.RedisError:
+            return  # away: everybody is served by unicast once it is back, until it is asked again in a second
+
+    def _note(self) -> None:
+        """Leave the state of the queries where `status` and the metrics find it."""
+        figures: dict[str, float] = {}
+        for name, line in list(self.listener.latest.items()):
+            figures[f"batch_seconds:{name}"] = line["batch_ms"] / 1000
+            figures[f"lag:{name}"] = line["lag"]
+        if figures:
+            with contextlib.suppress(redis.RedisError):  # figures are for people; the next second brings them again
+                self.redis.note(figures)
+
+    def _watch_topics(self) -> None:
+        """Recreate what was deleted under us, before the sink gives up."""
+        recreated = self.topics.ensure_needed()
+        hosts = self.config.deployment.hosts
+        wanted = {
+            fact.sink or self.config.topics.deliver(fact.owner or "")
+            for (kind, broker, _, _), fact in self.registry.facts.items()
+            if kind == "subscription" and fact.live and broker in hosts
+        }
+        if self.groups is not None:
+            wanted |= self.groups.topics()
+        recreated += self.topics.recreate(wanted)
+        if recreated:
+            some = f"{', '.join(recreated[:5])}{' ...' if len(recreated) > 5 else ''}"
+            _log.warning("recreated topics that had gone: %s", some)

@@ -1,0 +1,58 @@
+"""What the driver itself writes to Kafka: control messages, seeds of states, claims of generations, spans of groups."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from infra.kafka.dialects import librdkafka
+from infra.logs import logger
+from state.config import Config
+from state.control.protocol import Message as ControlMessage
+from state.control.protocol import encode
+from state.limits import OUTPUT_BYTES_MAX
+
+FLUSH_S = 60.0
+_log = logger("kafka")
+
+
+class DriverWriter:
+    """A producer that hands over at once and waits when it is told to."""
+
+    def __init__(self, config: Config) -> None:
+        self._control = config.topics.control
+        self._producer = Producer(
+            {
+                **librdkafka(config),
+                "enable.idempotence": "true",
+                "linger.ms": "5",
+                "message.max.bytes": str(OUTPUT_BYTES_MAX),
+                "delivery.report.only.error": "true",
+                "on_delivery": _report,
+            }
+        )
+
+    def send(self, key: str, message: ControlMessage) -> None:
+        """A control message to a key."""
+        self.produce(self._control, key.encode(), encode(message))
+
+    def produce(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, key=key, value=value)
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+
+    def flush(self) -> None:
+        """Return when everything that was handed over is written."""
+        left = self._producer.flush(FLUSH_S)
+        assert left == 0, f"{left} control records could not be written in a minute"
+
+    def nudge(self, timeout_s: float) -> None:
+        """Give what was handed over some time to be written."""
+        self._producer.flush(timeout_s)
+
+
+def _report(error: KafkaError | None, message: Message) -> None:
+    if error is not None:
+        _log.error("a record for %r was not written: %s", message.topic(), error.str())
