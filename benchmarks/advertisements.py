@@ -13,7 +13,7 @@ times per question. Every race asserts that all sides answer the same. Plots go 
 
 Four ways to answer are compared:
 
-    ours           `state/advertisements/filter_index.py`: every tree once, all conjunctions as bits
+    ours           `benchmarks/peers/filter_index.py`: every tree once, all conjunctions as bits
     counting       the paper's §4.4 on the same trees: hit vector, candidates by P_min, evaluation
     DNF counting   the same on both sides converted to conjunctions: the conjunctive system the paper compares with
     DNF in ours    the conjunctions asked through our index

@@ -12,7 +12,7 @@ map into int64, so that all geometry is on closed boxes of integers (`boxes.py`)
     text       first 7 bytes of its UTF-8, then its length (at most 8)   full
 
 ABSENT, below all of them, is what is missing, null, or of the wrong kind. What counts as which kind is
-contract.md §4:
+docs/filters.md:
 
     int        3 and 3.0, but not 3.5, true, or what lies beyond +-(2^63-1). Written with a fraction or an
                exponent a number is first the nearest double: 9223372036854775807.0 is 2^63 and absent
@@ -350,7 +350,7 @@ def grid_span(attribute: Attribute) -> Span:
 def span_below(attribute: Attribute, literal: int | float, inclusive: bool) -> Span | None:
     """Return the ranks of all values `< literal` (or `<=`) of a number or timestamp, None if there are none.
 
-    The literal is compared exactly with what the attribute can hold, contract.md §4: `volume < 1.5` means
+    The literal is compared exactly with what the attribute can hold (docs/filters.md): `volume < 1.5` means
     `volume <= 1`, and a double is below 2^53 + 1 exactly if it is at most 2^53. Timestamps: microseconds.
 
     >>> span_below(Attribute("volume", "int"), 1.5, inclusive=False)[1]

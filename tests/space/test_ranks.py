@@ -53,7 +53,7 @@ JSON_VALUES = st.recursive(
 
 
 def _naive_kind(attribute: Attribute, value: object) -> bool:
-    """Whether contract.md §4 lets the value count as of the attribute's kind, written out case by case."""
+    """Whether docs/filters.md lets the value count as of the attribute's kind, written out case by case."""
     if type(value) is bool:
         return attribute.kind == "boolean"
     if type(value) in (int, float) and attribute.kind == "int":
