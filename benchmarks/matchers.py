@@ -27,10 +27,10 @@ from benchmarks.peers.linear_scan import LinearMatcher
 from benchmarks.peers.packed_rtree import PackedTreeMatcher
 from benchmarks.report import save, show
 from state.matchers.bitmap import BitmapMatcher
+from state.matchers.box_tree import TreeMatcher, search
 from state.matchers.matcher import Matcher, Matches
 from state.matchers.scan import united
 from state.matchers.stree import STreeMatcher
-from state.matchers.tree import TreeMatcher, search
 from state.reductions.interval_table import CompiledTable
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType

@@ -8,7 +8,6 @@ damaged index can delay a publication, never misroute it.
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ import redis
 from confluent_kafka import Producer
 
 from infra.kafka.dialects import librdkafka
+from infra.logs import logger, set_up
 from state.compiled_part import CompiledPart
 from state.control.protocol import Republish, encode
 from state.distribution.assignment import Assignment
@@ -28,6 +28,8 @@ from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot
 from state.space.grid import Grid
 from streaming.boot import Boot
+
+_log = logger("route")
 
 POLL_S = 0.1
 ASK_AGAIN_S = 2.0
@@ -59,14 +61,14 @@ class IndexCache:
             why = self._refresh()
             if not why and self._snapshot is not None:
                 if told:
-                    _say("routing goes on")
+                    _log.info("routing goes on")
                 return self._snapshot
             waited = time.monotonic() - started
             if self.config.deployment.stale == "route" and self._snapshot is not None and waited > STALE_AFTER_S:
                 # nobody may be served by an old assignment: its readers may have left
                 return replace(self._snapshot, sharing={}, stale=True)
             if why != told and waited > 1.0:
-                _say(f"routing waits: {why}")
+                _log.warning("routing waits: %s", why)
                 told = why
             time.sleep(POLL_S)
 
@@ -148,7 +150,7 @@ class IndexCache:
         try:
             self.redis.count(figures)
         except redis.RedisError as error:
-            _say(f"figures lost: {type(error).__name__}")
+            _log.warning("figures lost: %s", type(error).__name__)
 
     def _ask(self, key: Key) -> None:
         """Ask for a part to be written again, by a producer of our own: rows of a task reach Kafka only at its end."""
@@ -168,10 +170,7 @@ def cache(boot: Boot) -> IndexCache:
     """The cache of this worker for this life of the queries."""
     identity = (repr(boot.config), boot.generation)
     if identity not in _caches:
+        set_up(boot.config, "route")
         _caches.clear()
         _caches[identity] = IndexCache(boot)
     return _caches[identity]
-
-
-def _say(line: str) -> None:
-    print(f"route: {line}", file=sys.stderr, flush=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from state.arrays import Ints
+from state.matchers.box_tree import Nodes, TreeMatcher, interleaved, no_nodes
 from state.matchers.order import spatial_order
-from state.matchers.tree import Nodes, TreeMatcher, interleaved, no_nodes
 from state.space.boxes import Boxes, Ranks
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from state.arrays import Bools, Ints
 from state.kernels import njit
+from state.matchers.box_tree import Nodes, Packed, TreeMatcher
 from state.matchers.matcher import as_points
-from state.matchers.tree import Nodes, Packed, TreeMatcher
 from state.space.boxes import Ranks
 
 

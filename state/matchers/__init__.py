@@ -3,7 +3,7 @@
 | name | module | paper |
 |---|---|---|
 | `bitmap` | `bitmap.py`, on `segment.py`, `order.py` and `scan.py` | ours |
-| `s-tree` | `stree.py`, on `tree.py` | [STREE03] §3 |
+| `s-tree` | `stree.py`, on `box_tree.py` | [STREE03] §3 |
 """
 
 from __future__ import annotations

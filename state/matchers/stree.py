@@ -21,7 +21,7 @@ import numpy as np
 
 from state.arrays import Floats, Ints
 from state.kernels import njit
-from state.matchers.tree import Nodes, TreeMatcher, interleaved, no_nodes
+from state.matchers.box_tree import Nodes, TreeMatcher, interleaved, no_nodes
 from state.space.boxes import Boxes, Ranks
 from state.space.ranks import PRESENT_MAX, PRESENT_MIN
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,38 @@ def test_every_public_module_says_what_it_is():
         if ast.get_docstring(ast.parse(path.read_text())) is None
     ]
     assert not bare, bare
+
+
+SAME_NAME = {
+    "__init__.py": "Python's",
+    "__main__.py": "Python's",
+    "cells.py": "of a grid that is a curve (MICS09), of one whose cells are clustered (STREE03): both papers' word",
+    "cost.py": "the command, and what it shows",
+    "delivery.py": "what routing writes, and how the client library reads it",
+    "explain.py": "the command, and what it shows",
+    "grid.py": "the command, and what it shows",
+    "route.py": "the query, and the door that it calls",
+}
+"""Names that more than one module of the packages may have, each with the reason."""
+
+
+def test_a_module_can_be_called_by_its_name():
+    """No two modules of the packages have one name, but for those that are named with a reason."""
+    names = Counter(path.name for path in sources() if path.relative_to(ROOT).parts[0] in PACKAGES)
+    assert not sorted({name for name, times in names.items() if times > 1} - set(SAME_NAME))
+
+
+def test_the_job_says_things_through_its_log():
+    """Nothing of the job but its command prints to standard error: lines have time, level and who says it."""
+    printing = []
+    for path in sources():
+        if path.relative_to(ROOT).parts[0] != "streaming" or path.name == "__main__.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            printed = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+            if printed and any(keyword.arg == "file" for keyword in node.keywords):
+                printing.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not printing, printing
 
 
 def test_every_test_states_the_fact_it_proves():

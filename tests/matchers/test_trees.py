@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.peers.packed_rtree import PackedTreeMatcher
+from state.matchers.box_tree import TreeMatcher, search
 from state.matchers.stree import STreeMatcher, binarize, shares_of_domain
-from state.matchers.tree import TreeMatcher, search
 from state.space.boxes import Boxes
 from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN
 
