@@ -13,7 +13,7 @@ times per question. Every race asserts that all sides answer the same. Plots go 
 
 Four ways to answer are compared:
 
-    ours           `state/advertisements/filter_index.py`: every tree once, all conjunctions as bits
+    ours           `benchmarks/peers/filter_index.py`: every tree once, all conjunctions as bits
     counting       the paper's §4.4 on the same trees: hit vector, candidates by P_min, evaluation
     DNF counting   the same on both sides converted to conjunctions: the conjunctive system the paper compares with
     DNF in ours    the conjunctions asked through our index
@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 from matplotlib import pyplot as plt
 
 from benchmarks.peers.boolean_counting import CountingSnapshot
+from benchmarks.peers.filter_index import FilterIndex
 from benchmarks.peers.index_pruning import AdvertisementPruning
 from benchmarks.peers.tree_overlap import OverlapIndex, overlap
 from benchmarks.report import save, table
 from benchmarks.workloads.auction import ADVERTISEMENT_CLASSES, AUCTION, SUBSCRIPTION_CLASSES, Auction
-from state.advertisements.filter_index import FilterIndex
 from state.advertisements.normal import Normal, Normaliser
 from state.advertisements.observations import Observations
 from state.advertisements.queue import DegradationQueue
@@ -303,7 +303,7 @@ class Market:
 
     def prunings(self) -> list[tuple[int, Filter]]:
         """All prunings that the queue performs, in its order: which advertisement, and what became of it."""
-        ranking = Ranking(self.index.subscriptions, self.observations.matches, self.index.normal.leaf)
+        ranking = Ranking(self.index.subscriptions.predicates, self.observations.matches, self.index.normal.leaf)
 
         def harm(before: Filter) -> Callable[[Filter], float]:
             rank = ranking(before)

@@ -27,12 +27,13 @@ import orjson
 import pyarrow as pa
 from matplotlib import pyplot
 
+from benchmarks.peers.event_headers import read_event_mappings
 from benchmarks.report import save
 from state.space.boxes import Ranks
 from state.space.decode import decode, decode_arrow, warm
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
-from state.space.mapping import map_events, read_event_mappings
+from state.space.mapping import map_events
 from state.space.ranks import ABSENT
 
 SIDES = ("buy", "sell")

@@ -18,6 +18,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.peers.grid_fitting import choose_dimensions, fit
+from benchmarks.peers.range_counts import box_ranges
 from benchmarks.report import claim, plot, show
 from benchmarks.workloads.mics import (
     LAWS,
@@ -35,9 +37,9 @@ from state.reductions.mics_high_dimensions import CompiledIndex, SubscriptionInd
 from state.reductions.rectangle_merging import RectangleMerging
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
-from state.space.grid import Grid, choose_dimensions
+from state.space.grid import Grid
 from state.space.hilbert import encode
-from state.space.ranges import Ranges, box_ranges, boxes_ranges
+from state.space.ranges import Ranges, boxes_ranges
 
 TABLE_1_MS = {2: (0.1, 0.1, 0.3, 1.0), 3: (0.1, 0.3, 1.9, 12.8), 4: (0.1, 1.1, 10.2, 124.1)}
 TABLE_2 = {
@@ -543,7 +545,7 @@ def cells(scale: float) -> None:
     for bits in (3, 4, 5, 6, 7, 8):
         equal = Grid.of(replace(kind, bits=bits))
         shares = []
-        for name, grid in (("equal", equal), ("variable", equal.fit(sample))):
+        for name, grid in (("equal", equal), ("variable", fit(equal, sample))):
             result = judged(CompiledTable(grid.ranges(boxes)).lookup(grid.index(events)), wanted)
             assert result.lost == 0
             shares += [result.forwarded, 100 * result.share]

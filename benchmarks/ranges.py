@@ -19,6 +19,7 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib import pyplot
 
+from benchmarks.peers.range_counts import box_ranges, expected_ranges, over_coverage
 from benchmarks.report import save
 from state.space.hilbert import curve, encode
 from state.space.ranges import (
@@ -27,10 +28,7 @@ from state.space.ranges import (
     Ranges,
     _cover_all,
     _joined,
-    box_ranges,
     capped,
-    expected_ranges,
-    over_coverage,
 )
 
 K = 8

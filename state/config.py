@@ -1,4 +1,4 @@
-"""The configuration `hilcast.toml` (contract.md §2): read, checked as a whole, and frozen.
+"""The configuration `hilcast.toml` (docs/operations.md): read, checked as a whole, and frozen.
 
     text --tomllib--> tables --checks--> Config        or ConfigError with every fault and its place
 

@@ -123,7 +123,7 @@ def cost(filter: Filter, event_type: EventType, grid: Grid) -> Cost:
 def measured(filter: Filter, event_type: EventType, grid: Grid, values: Sequence[bytes | None]) -> Sample:
     """Count how many of these values (JSON) match, and how many a link would carry; what is no event is left out.
 
-    Guarantee: `matching` is exact (contract.md §4).
+    Guarantee: `matching` is exact (docs/filters.md).
     """
     batch = decode(event_type, values)
     rows = np.flatnonzero(batch.valid)

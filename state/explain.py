@@ -173,7 +173,7 @@ def explained(
     """Explain one event and one subscription; `advertisements`: those of the entry broker and the event's type.
 
     Raises HilcastError where the event's or subscription's broker or type is not in the configuration.
-    Guarantee: `matches` is what contract.md §4 says; `hops` agree with the router's look-up of the same index.
+    Guarantee: `matches` is what docs/filters.md says; `hops` agree with the router's look-up of the same index.
     Cost: reads the parts of the event's cubes at each broker of the path, and the words on the subscription, part by
     part, at every broker.
     """

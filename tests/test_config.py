@@ -53,7 +53,7 @@ def test_the_example_at_the_root_is_sound() -> None:
 
 
 def test_the_contracts_own_example() -> None:
-    """The example of contract.md §2 is read as it says."""
+    """A configuration with everything that docs/operations.md names is read as it says."""
     config = parse("""
 [deployment]
 name = "main"
@@ -718,7 +718,7 @@ def test_only_trees_pass(links: list[tuple[str, str]]) -> None:
 
 
 def test_topic_names() -> None:
-    """Topics have the names of contract.md §3, under any prefix."""
+    """Topics have the names of docs/messages.md, under any prefix."""
     topics = Topics("x.y")
     names = [
         topics.subscriptions,

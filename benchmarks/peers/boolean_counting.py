@@ -8,8 +8,7 @@
 Fed with conjunctions only it is the conjunctive algorithm that the paper compares with (§6.3): there |P_min|
 is |P|, so the candidates are the trees without a hit, and nothing is left to evaluate.
 
-It answers what `index.py` answers, in a way that is measured against it; a broker uses `index.py`. It is a
-snapshot: it holds while the index that it was taken from is not changed.
+It answers what `filter_index.py` answers, in a way that is measured against it. It is a snapshot: it holds while the index that it was taken from is not changed.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from state.advertisements.filter_index import FilterIndex
+from benchmarks.peers.filter_index import FilterIndex
+from benchmarks.peers.filter_programs import Asked, overlapping
 from state.advertisements.normal import Normal
-from state.advertisements.programs import Asked, overlapping
 from state.kernels import njit
 
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.peers.filter_index import FilterIndex
 from benchmarks.peers.tree_overlap import OverlapIndex
-from state.advertisements.filter_index import FilterIndex
 from state.advertisements.normal import Leaf
 from state.advertisements.observations import Observations
 from state.advertisements.queue import Degradation, DegradationQueue
@@ -176,7 +176,7 @@ class AdvertisementPruning:
     def _degradation(self) -> Degradation:
         observations = self._observations
         matches: Callable[[Leaf], int] = (lambda leaf: 0) if observations is None else observations.matches
-        ranking = Ranking(self._index.subscriptions, matches, self._index.normal.leaf)
+        ranking = Ranking(self._index.subscriptions.predicates, matches, self._index.normal.leaf)
 
         def of(before: Filter) -> Callable[[Filter], float]:
             rank = ranking(before)

@@ -1,6 +1,6 @@
 """From one Hilbert grid to another ([MICS09] §6.1, §6.3): variable cells, and tables made anew without a loss.
 
-Cells fitted to a sample of publications (`Grid.fit`) mean a new grid, and on a new grid every range means other
+Cells fitted to a sample of publications (`grid_fitting.py`) mean a new grid, and on a new grid every range means other
 cells. Entries whose boxes are known are mapped anew (`rebuilt`); ranges that came ready made, without boxes,
 are carried over cell by cell (`remapped`), rounded up to cells once more.
 """

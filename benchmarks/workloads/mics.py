@@ -15,7 +15,7 @@ import numpy as np
 
 from state.space.boxes import Boxes
 from state.space.hilbert import encode
-from state.space.ranges import Ranges, box_ranges
+from state.space.ranges import Ranges, boxes_ranges
 
 K = 8
 SIDE = 2**K
@@ -49,7 +49,7 @@ class Workload:
     @cached_property
     def ranges(self) -> list[Ranges]:
         """The Hilbert ranges of each box."""
-        return [box_ranges(low, high, K) for low, high in self.boxes]
+        return [boxes_ranges(low[None], high[None], K) for low, high in self.boxes]
 
     @cached_property
     def columns(self) -> tuple[np.ndarray, np.ndarray]:

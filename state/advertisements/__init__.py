@@ -1,13 +1,16 @@
-"""Boolean advertisements, [BADV06]: who needs a subscription, and how to remember less.
+"""Boolean advertisements, [BADV06]: what a publisher promises, and how filters become smaller within a budget.
 
-| module | what | paper |
-|---|---|---|
-| `overlap.py` | `OverlapIndex`: which advertisements and subscriptions overlap; the way in | §4 |
-| `conformance.py` | `Promises`: does a publication keep what its publisher advertised | §3.3 |
-| `pruning.py` | `AdvertisementPruning`, `SubscriptionPruning`: smaller filters within a budget | §5, §2.3 |
-| `extents.py` | the values that a predicate allows; violating predicates | §4.2, Table 1 |
-| `normal.py` | filters in the form in which comparing predicate by predicate is exact | |
-| `index.py`, `programs.py`, `predicates.py`, `rows.py` | filters stored so that they can be asked and changed | §4.3 |
-| `counting.py` | the algorithm as printed, and the conjunctive one it is compared with | §4.4, §6.3 |
-| `queue.py`, `ranking.py`, `observations.py` | which pruning does the least harm | §5.3 to 5.5 |
+| module | what | paper | in the router |
+|---|---|---|---|
+| `conformance.py` | `Promises`: does an event keep what its publisher promised | §3.3 | routing, for every event |
+| `queue.py` | which predicates can be left out, in which order | §5.5 | home prunes by it |
+| `ranking.py` | the harm to an advertisement: its overlapping rank | §5.3, §5.4 | home, for advertisements |
+| `observations.py` | the harm to a subscription: how often a filter holds | §2.3 | home, for subscriptions |
+| `predicates.py`, `rows.py` | the predicates of many filters, and those that one violates | §4.2 | under `ranking.py` |
+| `extents.py` | the values that a predicate allows; violating predicates | §4.2, Table 1 | under all of these |
+| `normal.py` | filters in the form in which comparing predicate by predicate is exact | | under all of these |
+
+Whether an advertisement and a subscription overlap the router decides on boxes (`state/control/overlap.py`). The
+paper's way, an index on trees with its counting, and pruning of a whole index are rivals, in `benchmarks/peers`:
+`filter_index.py`, `tree_overlap.py`, `boolean_counting.py`, `index_pruning.py`.
 """

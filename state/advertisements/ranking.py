@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from state.advertisements.filter_index import FilterIndex
 from state.advertisements.normal import Leaf
+from state.advertisements.predicates import PredicateTable
 from state.filters.tree import Filter, Or, Predicate
 
 
@@ -34,7 +34,7 @@ class Rank(NamedTuple):
 
 
 class Ranking:
-    """Overlapping ranks with respect to a set of subscriptions, as they were when it was made.
+    """Overlapping ranks with respect to the predicates of a set of subscriptions, as they were when it was made.
 
     Predicates that came to the set since then weigh nothing.
 
@@ -45,11 +45,11 @@ class Ranking:
 
     def __init__(
         self,
-        subscriptions: FilterIndex,
+        predicates: PredicateTable,
         matches: Callable[[Leaf], int],
         leaf_of: Callable[[Predicate], Leaf],
     ) -> None:
-        self._predicates = subscriptions.predicates
+        self._predicates = predicates
         self._leaf_of = leaf_of
         self._known: dict[Predicate, float] = {}
         self._came = self._predicates.came

@@ -87,7 +87,7 @@ def observed(event_type: EventType, sample: Sample) -> Observations:
 def uniform(event_type: EventType) -> list[dict[str, object]]:
     """Publications spread evenly over the domain of each attribute; the same in every process.
 
-    Each attribute takes every place of an even division (`cells.py`) about once, in an order of its own.
+    Each attribute takes every place of an even division (`state/space/cells.py`) about once, in an order of its own.
     """
     rng = random.Random(f"uniform {event_type.name}")
     columns = {a.name: [unrank(a, r) for r in rng.sample(_places(a), SAMPLE_MAX)] for a in event_type.attributes}

@@ -24,13 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from itertools import count
 
 import msgspec
 
-from state.advertisements.filter_index import FilterIndex
 from state.advertisements.normal import Normaliser
 from state.advertisements.observations import Observations
+from state.advertisements.predicates import PredicateTable
 from state.advertisements.queue import Degradation, DegradationQueue, Pruned
 from state.advertisements.ranking import Ranking, degradation
 from state.control.context import Context
@@ -192,11 +191,11 @@ def by_rank(
     event_type: EventType, subscriptions: Iterable[Filter], observations: Observations, normal: Normaliser
 ) -> Degradation:
     """How much of its overlapping rank an advertisement loses; [BADV06] §5.3 and §5.4."""
-    index = FilterIndex(event_type)
-    numbers = count()
-    for filter in subscriptions:
-        index.add(str(next(numbers)), normal(filter))
-    ranking = Ranking(index, observations.matches, normal.leaf)
+    predicates = PredicateTable(event_type)
+    for stated in map(normal, subscriptions):
+        for leaf in () if stated.never else stated.leaves:
+            predicates.hold(leaf)
+    ranking = Ranking(predicates, observations.matches, normal.leaf)
 
     def of(before: Filter) -> Callable[[Filter], float]:
         rank = ranking(before)

@@ -26,7 +26,7 @@ from state.space.ranks import timestamp_micros
 BYTES_MAX = 4096
 DEPTH_MAX = 32
 PREDICATES_MAX = 64
-"""Admission limits, contract.md §3: counted on what was written, before anything is expanded."""
+"""Admission limits, docs/filters.md: counted on what was written, before anything is expanded."""
 
 _LIKE = (Operator.LIKE, Operator.NOT_LIKE)
 _OF_BOOLEANS = frozenset(

@@ -5,7 +5,7 @@
     {"suffix": {"symbol": ".DE"}}           all end so                          symbol LIKE '%.DE'
     {"all": [...]}, {"any": [...]}          one filter at least                 AND, OR
     {"not": {...}}                                                              NOT (…)
-    {"sql": "price < 5"}                    our own language, contract.md §4
+    {"sql": "price < 5"}                    our own language, docs/filters.md
     [...]                                   the `filters` of a subscription: all of them; none is TRUE
 
 Differs: members name attributes of the event type, not of the envelope; an absent attribute satisfies neither

@@ -3,7 +3,7 @@
     compile(filter) ──> function of one event (decoded JSON)   the edge's exact check; `matches`, `explain`
     matches_batch   ──> one bool per row of a rank array       looks at text only where ranks do not decide
 
-The language is total (contract.md §4): a missing, null or ill-typed attribute is absent, and a predicate on
+The language is total (docs/filters.md): a missing, null or ill-typed attribute is absent, and a predicate on
 an absent attribute is false. What could still go wrong inside an evaluation is *false* and counted
 (`Compiled.errors`).
 """
@@ -54,7 +54,7 @@ def compile(filter: Filter, event_type: EventType) -> Compiled:
 
     An attribute that the type lets be imprecise may be an interval (`imprecise.py`).
 
-    Guarantee: exact, contract.md §4. Cost: one call per predicate that is looked at; AND and OR stop early.
+    Guarantee: exact, docs/filters.md. Cost: one call per predicate that is looked at; AND and OR stop early.
 
     >>> from state.filters.grammar import parse
     >>> from state.space.event_type import Attribute, EventType

@@ -1,7 +1,7 @@
 """Filters as boxes: which part of the rank space an event must lie in to satisfy a filter.
 
 [MICS09] §3 and [NEG08] §2 take subscriptions as boxes; here any Boolean filter becomes a set of disjoint
-ones, the way design.md §3-4 says.
+ones (docs/architecture.md).
 
     predicate ──intervals──> spans of ranks, sorted and disjoint     price != 5  ->  [lowest, 5)  (5, highest]
     AND       ──> intersection of boxes

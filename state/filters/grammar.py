@@ -1,4 +1,4 @@
-"""The filter language, contract.md §4: text to the one tree.
+"""The filter language (docs/filters.md): text to the one tree.
 
     text ──lexer──> tokens ──LALR(1)──> what was written ──check──> tree, NOT at the leaves, flat
           filter.lark                   positions, depth, count    attribute, kind, limits

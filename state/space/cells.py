@@ -1,4 +1,4 @@
-"""Cells of one attribute: where each of the 2^k intervals of its ranks begins ([MICS09] §3.2, §6.3).
+"""Cells of one attribute: where each of the 2^k intervals of its ranks begins ([MICS09] §3.2).
 
     starts   ABSENT ........ starts[1] ........ starts[2] ........        starts[2^k - 1] ........ PRESENT_MAX
              └── cell 0 ───┘└──── cell 1 ─────┘                           └── cell 2^k - 1 ──────────────────┘
@@ -64,25 +64,6 @@ def uniform_starts(attribute: Attribute, k: int) -> Ranks:
         starts = [low_rank + ((c * count) >> k) for c in range(1, 2**k)]
     lowest = grid_span(attribute)[0]
     return np.array([ABSENT, *(ABSENT if start <= lowest else start for start in starts)], np.int64)
-
-
-def quantile_starts(values: Ranks, k: int) -> Ranks:
-    """Return cells that hold equally many of `values`, as far as equal values allow: finer where more is
-    expected.
-
-    Implements [MICS09] §6.3, which says what variable cells are for, not how to choose them: here each
-    attribute by itself, at the quantiles of a sample. A value of more than a cell's share gets a block of
-    cells. Absent values do not count.
-
-    >>> quantile_starts(np.array([1, 2, 3, 4, 5, 6, 100, 1000]), 2).tolist()[1:]
-    [3, 5, 100]
-    """
-    assert 1 <= k <= CELL_BITS_MAX, k
-    present = np.sort(values[values != ABSENT])
-    assert len(present) > 0, "cells cannot be fitted to no value"
-    starts = present[(np.arange(2**k) * len(present)) >> k]
-    starts[starts == present[0]] = ABSENT
-    return starts
 
 
 def _number(value: int | float | str | None) -> int | float:

@@ -3,7 +3,7 @@
     values ──find members──> addresses ──read columns──> ranks           both compiled
                     └─ hard rows ──json.loads, ranks.rank_spans──┘       Python
 
-What is read as an event, and what is not (contract.md §3, `bad-event`):
+What is read as an event, and what is not (docs/messages.md, `bad-event`):
 
     valid      a JSON object in UTF-8. Of equal keys the last counts, also if it is then of the wrong kind.
                Numbers of any size (`1e400`, 5,000 digits) and lone surrogates are JSON; as the value of an

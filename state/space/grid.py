@@ -37,7 +37,7 @@ from state.errors import ConfigError, HilcastError
 from state.kernels import njit
 from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX
 from state.space.boxes import Boxes, Ranks
-from state.space.cells import quantile_starts, uniform_starts
+from state.space.cells import uniform_starts
 from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType
 from state.space.hilbert import Table, decode, index_of_morton, machine_of
 from state.space.ranges import RANGES_MAX, Ranges, boxes_ranges, expected_total
@@ -91,19 +91,6 @@ class Grid:
         attributes = tuple(Attribute(a.name, a.kind, values=a.values) for a in event_type.attributes)
         return cls(event_type.name, attributes, dimensions, k, starts, event_type.cubes)
 
-    def fit(self, sample: Ranks) -> Grid:
-        """Return this grid with variable cells, each with an equal share of a sample of publications.
-
-        Implements [MICS09] §6.3: as many cells as before, finer where more publications fall, so fewer of
-        them are false positives of a subscription rounded up to cells. A dimension of which the sample has
-        no value keeps its cells.
-        """
-        starts = self.starts.copy()
-        for i, column in enumerate(self.columns):
-            if (sample[:, column] != ABSENT).any():
-                starts[i] = quantile_starts(sample[:, column], self.k)
-        return Grid(self.type_name, self.attributes, self.dimensions, self.k, starts, self.cubes)
-
     @property
     def d(self) -> int:
         return len(self.dimensions)
@@ -131,18 +118,11 @@ class Grid:
 
         Guarantee: `encode(self.cells(ranks), self.k)`.
         """
-        return self._prefixes(ranks, self.k)
-
-    def point_cubes(self, ranks: Ranks) -> Ints:
-        """Return the cube of each rank vector. Cost: O(log cubes) each, compiled; reads no lower bit."""
-        return self._prefixes(ranks, self._cube_levels) >> (self._cube_levels * self.d - self._cube_bits)
-
-    def _prefixes(self, ranks: Ranks, levels: int) -> Ints:
-        curve, row, steps = machine_of(self.d, levels)
+        curve, row, steps = machine_of(self.d, self.k)
         bits = curve.levels * self.d
         out = np.empty(len(ranks), np.int64)
         points = np.ascontiguousarray(ranks)
-        _prefixes(points, self.columns, self.starts, self.k, levels, curve.forward, row, steps, bits, out)
+        _indices(points, self.columns, self.starts, self.k, curve.forward, row, steps, bits, out)
         return out
 
     # --- boxes ----------------------------------------------------------------------------------------------
@@ -159,7 +139,7 @@ class Grid:
         """Return the Hilbert ranges of boxes of the whole type, projected on the grid ([MICS09] §3.3, §5).
 
         Guarantee: the index of every point in a box lies in a range; more points may, by projection, by
-        rounding to cells and by the cap. Cost: `box_ranges`, bounded for every box.
+        rounding to cells and by the cap. Cost: `boxes_ranges`, bounded for every box.
         """
         lows, highs = self.cell_boxes(boxes)
         return boxes_ranges(lows, highs, self.k, cap)
@@ -170,21 +150,12 @@ class Grid:
         lows, highs = self.cell_boxes(boxes)
         return expected_total(lows, highs, self.k) <= RANGES_MAX
 
-    def over_coverage(self, boxes: Boxes, cap: int) -> float:
-        """Return how many cells `ranges(boxes, cap)` covers per cell that it must: what the cap costs."""
-        exact = self.ranges(boxes).cells
-        return self.ranges(boxes, cap).cells / exact if exact else 1.0
-
     @cached_property
     def _block_starts(self) -> Ints:
         """First cell of the block of each cell: the first with the same start."""
         return np.stack([np.searchsorted(row, row, side="left") for row in self.starts]).astype(np.int64)
 
     # --- cubes ----------------------------------------------------------------------------------------------
-
-    def cube_of(self, indices: Ints) -> Ints:
-        """Return the cube of each Hilbert index: its first bits."""
-        return indices >> (self.index_bits - self._cube_bits)
 
     def cubes_of(self, boxes: Boxes) -> Ints:
         """Return the cubes that the boxes touch, sorted. Cost: O(cubes * boxes * d), compiled."""
@@ -341,7 +312,7 @@ def grid_faults(event_type: EventType, dimensions: tuple[str, ...], k: int) -> l
 
 
 def default_dimensions(event_type: EventType) -> tuple[str, ...]:
-    """Return the dimensions of a type that names none; `choose_dimensions` does better, with a sample."""
+    """Return the dimensions of a type that names none."""
 
     def tier(attribute: Attribute) -> int:
         bounded = attribute.min is not None and attribute.max is not None
@@ -359,37 +330,12 @@ def default_bits(d: int, cubes: int = 1) -> int:
     """Return the bits per dimension where the type names none: 10, 10, 7, 5, 4, 3 for d = 1 .. 6.
 
     A box of the lower half of every dimension, side 2^(k-1), has about side^(d-1) / 2 ranges
-    (`expected_ranges`); k is the largest for which that is at most 2,048, or more if the cubes need it.
+    (`expected_total`); k is the largest for which that is at most 2,048, or more if the cubes need it.
     """
     k = _BITS_DEFAULT_MAX
     while d > 1 and k > 1 and 2 ** ((k - 1) * (d - 1)) > 2 * _HALF_BOX_RANGES:
         k -= 1
     return max(k, -(-(cubes.bit_length() - 1) // max(d, 1)))
-
-
-def choose_dimensions(
-    event_type: EventType, subscriptions: Boxes, sample: Ranks, count: int = DIMENSIONS_DEFAULT
-) -> tuple[str, ...]:
-    """Return the `count` attributes most selective for these subscriptions, the most selective first.
-
-    Implements [MICS09] §5: the greedy choice of index dimensions. The selectivity of an attribute is the
-    share of a sample of publications (rank vectors) that a subscription's interval admits, averaged over
-    the subscriptions: the smaller, the more selective. Attributes that exclude nothing are left out, unless
-    all do. Ties go by declared order. Cost: O((n + m) log m) per attribute.
-    """
-    assert 1 <= count <= DIMENSIONS_MAX, count
-    assert len(subscriptions) > 0, "selectivity needs subscriptions"
-    assert len(sample) > 0, "selectivity needs a sample of publications"
-    admitted = []
-    for column in range(event_type.d):
-        values = np.sort(sample[:, column])
-        below = np.searchsorted(values, subscriptions.lows[:, column], side="left")
-        upto = np.searchsorted(values, subscriptions.highs[:, column], side="right")
-        admitted.append(int((upto - below).sum()))
-    everything = len(sample) * len(subscriptions)
-    best = sorted(range(event_type.d), key=lambda column: admitted[column])[:count]
-    selective = [column for column in best if admitted[column] < everything] or best[:1]
-    return tuple(event_type.attributes[column].name for column in selective)
 
 
 def warm() -> None:
@@ -401,7 +347,6 @@ def warm() -> None:
     grid.ranges(boxes, cap=1)
     grid.cubes_of(boxes)
     grid.index(boxes.lows)
-    grid.point_cubes(boxes.lows)
 
 
 # --- kernels ------------------------------------------------------------------------------------------------
@@ -422,26 +367,25 @@ def _cells(ranks: Ranks, columns: Ints, starts: Ranks, k: int, out: Ints) -> Non
 
 
 @njit
-def _prefixes(
+def _indices(
     ranks: Ranks,
     columns: Ints,
     starts: Ranks,
     k: int,
-    levels: int,
     table: Table,
     row: int,
     steps: int,
     bits: int,
     out: Ints,
 ) -> None:
-    """The first `levels` digits of each index: the steps of `_cells` spell the Morton code."""
+    """The Hilbert index of each rank vector: the steps of `_cells` spell the Morton code."""
     d = len(columns)
     cell = np.zeros(d, np.int64)
     for n in range(len(ranks)):
         cell[:] = 0
         morton = 0
         step = 1 << k
-        for _ in range(levels):
+        for _ in range(k):
             step >>= 1
             for i in range(d):
                 upper = int(starts[i, cell[i] + step] <= ranks[n, columns[i]])

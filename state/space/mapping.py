@@ -12,54 +12,32 @@ were made for:
 All of it is ASCII, so that kcat can carry it. A client gets the grid by `Grid.from_description`.
 
 Differs: the paper trusts clients. Here nothing is delivered on the word of a header (the edge evaluates the
-event itself), an event mapped for another grid is mapped anew, and a subscription mapped for another grid is
-refused with `stale-grid`: its client fetches the grid again. A broker that changes its own grid carries ranges
-over (`benchmarks/peers/regrid.py`).
+event itself), and a subscription mapped for another grid is refused with `stale-grid`: its client fetches the grid
+again. A broker that changes its own grid carries ranges over (`benchmarks/peers/regrid.py`).
 
-The router itself does not ask for the header of an event: it needs the event anyway, and reading that takes less
-time than reading and checking the header (`python -m benchmarks.decode` shows both).
+The router does not read the header of an event: it needs the event anyway, and reading that takes less time than
+reading and checking the header (`python -m benchmarks.decode` shows both, with `benchmarks/peers/event_headers.py`).
 """
 
 from __future__ import annotations
 
 import binascii
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from state.arrays import Bools, Bytes, Ints
+from state.arrays import Bytes, Ints
 from state.errors import HilcastError
 from state.kernels import njit
 from state.space.boxes import Boxes, Ranks
 from state.space.grid import Grid
 from state.space.ranges import RANGES_MAX, Ranges, union
-from state.space.ranks import ABSENT
 
 EVENT_HEADER = "hilcast_mapping"
 """The Kafka header of a publication that carries `map_event`; like every `hilcast_*` it is not delivered."""
 
-_EVENT = b"he1."
+EVENT = b"he1."
 _SUBSCRIPTION = b"hs1."
 _HASH_CHARACTERS = 16
-_UNMAPPED = -1
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EventMapping:
-    """A rank vector of the whole type and its Hilbert index."""
-
-    ranks: Ranks
-    index: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EventMappings:
-    """Mappings of a batch of events; where `mapped` is false the ranks are absent and the index is -1."""
-
-    ranks: Ranks
-    indices: Ints
-    mapped: Bools
 
 
 # --- events -------------------------------------------------------------------------------------------------
@@ -72,60 +50,20 @@ def map_event(grid: Grid, ranks: Ranks) -> bytes:
 
 def map_events(grid: Grid, ranks: Ranks) -> list[bytes]:
     """Return the header of each event of a batch, (n, attributes)."""
-    payload = np.zeros((len(ranks), _payload_bytes(grid)), np.uint8)
+    payload = np.zeros((len(ranks), payload_bytes(grid)), np.uint8)
     words = np.concatenate([grid.index(ranks)[:, None], ranks], axis=1).astype("<i8")
     payload[:, : 8 * words.shape[1]] = np.ascontiguousarray(words).view(np.uint8)
-    head = _EVENT + grid.hash.encode() + b"."
+    head = EVENT + grid.hash.encode() + b"."
     return [head + binascii.b2a_base64(row.tobytes(), newline=False) for row in payload]
 
 
-def read_event_mapping(header: bytes | None, grid: Grid) -> EventMapping | None:
-    """Return what a header says, or None: there is none, it is of another grid, or it is malformed.
-
-    Guarantee: the index is that of the ranks in this grid. The ranks themselves are the client's word.
-    """
-    read = read_event_mappings([header], grid)
-    return EventMapping(read.ranks[0], int(read.indices[0])) if read.mapped[0] else None
-
-
-def read_event_mappings(headers: Sequence[bytes | None], grid: Grid) -> EventMappings:
-    """Read the headers of a batch: `read_event_mapping` for each. Cost: one decoding and one index for
-    all."""
-    attributes = len(grid.attributes)
-    ranks = np.full((len(headers), attributes), ABSENT, np.int64)
-    indices = np.full(len(headers), _UNMAPPED, np.int64)
-    mapped = np.zeros(len(headers), bool)
-    head = _EVENT + grid.hash.encode() + b"."
-    length = len(head) + _payload_bytes(grid) // 3 * 4
-    own = [i for i, h in enumerate(headers) if h is not None and len(h) == length and h.startswith(head)]
-    payloads = _decoded([headers[i][len(head) :] for i in own])  # type: ignore[index]
-    own = [i for i, payload in zip(own, payloads, strict=True) if payload is not None]
-    data = np.frombuffer(b"".join(p for p in payloads if p is not None), np.uint8)
-    data = data.reshape(len(own), _payload_bytes(grid))
-    words = np.ascontiguousarray(data[:, : 8 * (attributes + 1)]).view("<i8").astype(np.int64)
-    claimed, vectors = words[:, 0], np.ascontiguousarray(words[:, 1:])
-    right = (grid.index(vectors) == claimed) & (data[:, 8 * (attributes + 1) :] == 0).all(axis=1)
-    rows = np.array(own, np.int64)[right]
-    ranks[rows], indices[rows], mapped[rows] = vectors[right], claimed[right], True
-    return EventMappings(ranks, indices, mapped)
-
-
-def _payload_bytes(grid: Grid) -> int:
+def payload_bytes(grid: Grid) -> int:
     """Index and ranks, filled up to a multiple of 3 so that base64 needs no padding and texts can be
     joined."""
     return -(-8 * (1 + len(grid.attributes)) // 3) * 3
 
 
-def _decoded(texts: list[bytes]) -> list[bytes | None]:
-    """Decode texts of one length; all at once where all are base64, else one by one."""
-    whole = _base64(b"".join(texts))
-    if whole is None:
-        return [_base64(text) for text in texts]
-    width = len(whole) // max(len(texts), 1)
-    return [whole[i * width : (i + 1) * width] for i in range(len(texts))]
-
-
-def _base64(text: bytes) -> bytes | None:
+def base64_bytes(text: bytes) -> bytes | None:
     try:
         return binascii.a2b_base64(text, strict_mode=True)
     except binascii.Error:
@@ -168,7 +106,7 @@ def read_subscription_mapping(text: str | bytes, grid: Grid, boxes: Boxes | None
     if grid_hash != grid.hash.encode():
         named = grid_hash.decode("ascii", "replace")
         raise HilcastError("stale-grid", f"ranges of grid {named}; it is {grid.hash} now: fetch it, map again")
-    payload = _base64(encoded)
+    payload = base64_bytes(encoded)
     ranges = None if payload is None else _read_ranges(np.frombuffer(payload, np.uint8), grid)
     if ranges is None:
         raise HilcastError("bad-value", f"ranges must be base64 of at most {RANGES_MAX} ranges inside the grid")

@@ -12,13 +12,12 @@ only one half meets the box, and which; in which dimensions a half sticks out. A
 operations, whatever d.
 
 Long lists are shortened in one of two ways: `capped` keeps the largest gaps of an exact list (the least
-over-coverage possible), and where even the exact list would be too long, `box_ranges` opens the sub-cubes
+over-coverage possible), and where even the exact list would be too long, `boxes_ranges` opens the sub-cubes
 with most waste first and stops early.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -119,23 +118,17 @@ class Ranges:
         assert (self.starts[1:] > self.ends[:-1]).all()
 
 
-def box_ranges(low: Ints, high: Ints, k: int, cap: int | None = None) -> Ranges:
-    """Return the ranges of the cells `low <= x <= high` of a grid of 2^k cells per dimension.
+def boxes_ranges(lows: Ints, highs: Ints, k: int, cap: int | None = None) -> Ranges:
+    """Return the ranges of the cells of boxes `low <= x <= high`, one a row, in a grid of 2^k cells per dimension.
 
-    Implements [MICS09] §3.3, the last step of mapping a subscription. Differs: walks down the curve instead
-    of listing and sorting cells; the paper has no cap. Guarantee: covers every cell of the box, with at
-    most `cap` ranges. Exact without a cap up to `RANGES_MAX` expected ranges (`expected_ranges`);
-    `over_coverage` tells what was added.
-    Cost: O(2^d) per sub-cube on the surface of the box, about 60 ns per range; bounded, whatever the box.
+    Implements [MICS09] §3.3, the last step of mapping a subscription. Differs: walks down the curve instead of
+    listing and sorting cells; the paper has no cap. Guarantee: covers every cell of every box, with at most
+    `cap` ranges. Exact without a cap up to `RANGES_MAX` expected ranges (`expected_total`).
+    Cost: O(2^d) per sub-cube on the surface of a box, about 60 ns per range; bounded, whatever the box.
 
-    >>> box_ranges(np.array([4, 2]), np.array([6, 5]), k=3)  # s2 of [MICS09] figure 3
+    >>> boxes_ranges(np.array([[4, 2]]), np.array([[6, 5]]), k=3)  # s2 of [MICS09] figure 3
     Ranges.of([(32, 35), (45, 46), (50, 55)])
     """
-    return boxes_ranges(low[None, :], high[None, :], k, cap)
-
-
-def boxes_ranges(lows: Ints, highs: Ints, k: int, cap: int | None = None) -> Ranges:
-    """Return the ranges of the union of boxes of cells, one box per row: `box_ranges` under a common cap."""
     n, d = lows.shape
     assert 1 <= d * k <= INDEX_BITS_MAX, (d, k)
     assert cap is None or cap >= 1, cap
@@ -153,31 +146,6 @@ def boxes_ranges(lows: Ints, highs: Ints, k: int, cap: int | None = None) -> Ran
     else:
         ranges = _joined(*_cover_all(lows, highs, k, child, max(effort // n, 2**d)))
     return ranges if cap is None else capped(ranges, cap)
-
-
-def expected_ranges(low: Ints, high: Ints, k: int | None = None) -> float:
-    """Return the number of ranges that a box of cells has on average over its positions.
-
-    Implements [MICS09] eq. 1-3: surface / 2d, with sides in cells (up - low + 1; the paper prints up -
-    low). That is the limit of a grid without borders. Differs: with `k` given, faces on the border of the
-    grid are left out, since the curve never crosses them, and each end of the curve inside the box counts
-    half a range. So a one-sided predicate has one face, and an attribute without a predicate none.
-
-    >>> expected_ranges(np.array([4, 2]), np.array([6, 5]))
-    3.5
-    >>> expected_ranges(np.array([0, 0]), np.array([7, 7]), k=3)
-    1.0
-    """
-    if k is not None:
-        return float(expected_total(low[None, :], high[None, :], k))
-    sides = (high - low).astype(float) + 1
-    return float((sides.prod() / sides).sum() / len(low))
-
-
-def over_coverage(ranges: Ranges, lows: Ints, highs: Ints) -> float:
-    """Return the cells that `ranges` covers per cell of the disjoint boxes it was made for: 1.0 is exact."""
-    cells = sum(math.prod(int(span) + 1 for span in high - low) for low, high in zip(lows, highs, strict=True))
-    return ranges.cells / cells if cells else 1.0
 
 
 def union(parts: list[Ranges]) -> Ranges:
@@ -229,7 +197,16 @@ def capped(ranges: Ranges, cap: int) -> Ranges:
 
 @njit
 def expected_total(lows: Ints, highs: Ints, k: int) -> float:
-    """Sum `expected_ranges` over boxes: faces inside the grid / 2d, and 1/2 per end of the curve in a box."""
+    """Return the number of ranges that boxes of cells have on average over their positions, summed.
+
+    Implements [MICS09] eq. 1-3: surface / 2d, with sides in cells (up - low + 1; the paper prints up - low).
+    Differs: faces on the border of the grid are left out, since the curve never crosses them, and each end of the
+    curve inside a box counts half a range. So a one-sided predicate has one face, and an attribute without a
+    predicate none.
+
+    >>> expected_total(np.array([[0, 0]]), np.array([[7, 7]]), 3)
+    1.0
+    """
     n, d = lows.shape
     top = (1 << k) - 1
     total = 0.0

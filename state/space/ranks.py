@@ -12,7 +12,7 @@ map into int64, so that all geometry is on closed boxes of integers (`boxes.py`)
     text       first 7 bytes of its UTF-8, then its length (at most 8)   full
 
 ABSENT, below all of them, is what is missing, null, or of the wrong kind. What counts as which kind is
-contract.md §4:
+docs/filters.md:
 
     int        3 and 3.0, but not 3.5, true, or what lies beyond +-(2^63-1). Written with a fraction or an
                exponent a number is first the nearest double: 9223372036854775807.0 is 2^63 and absent
@@ -350,7 +350,7 @@ def grid_span(attribute: Attribute) -> Span:
 def span_below(attribute: Attribute, literal: int | float, inclusive: bool) -> Span | None:
     """Return the ranks of all values `< literal` (or `<=`) of a number or timestamp, None if there are none.
 
-    The literal is compared exactly with what the attribute can hold, contract.md §4: `volume < 1.5` means
+    The literal is compared exactly with what the attribute can hold (docs/filters.md): `volume < 1.5` means
     `volume <= 1`, and a double is below 2^53 + 1 exactly if it is at most 2^53. Timestamps: microseconds.
 
     >>> span_below(Attribute("volume", "int"), 1.5, inclusive=False)[1]
@@ -359,29 +359,6 @@ def span_below(attribute: Attribute, literal: int | float, inclusive: bool) -> S
     low, high = present_span(attribute)
     high = min(high, _last_at_most(attribute, literal, inclusive))
     return (low, high) if low <= high else None
-
-
-def span_above(attribute: Attribute, literal: int | float, inclusive: bool) -> Span | None:
-    """Return the ranks of all values `> literal` (or `>=`): what `span_below` leaves of the present ones.
-
-    >>> span_above(Attribute("volume", "int"), 1.5, inclusive=True)[0]
-    2
-    """
-    low, high = present_span(attribute)
-    low = max(low, _last_at_most(attribute, literal, not inclusive) + 1)
-    return (low, high) if low <= high else None
-
-
-def span_equal(attribute: Attribute, literal: int | float) -> Span | None:
-    """Return the one rank of `literal`, or None where the attribute cannot hold it (1.5 for an int).
-
-    >>> span_equal(Attribute("price", "float"), 2**53 + 1) is None
-    True
-    """
-    below, above = span_below(attribute, literal, True), span_above(attribute, literal, True)
-    if below is None or above is None or above[0] > below[1]:
-        return None
-    return above[0], below[1]
 
 
 def _last_at_most(attribute: Attribute, literal: int | float, inclusive: bool) -> int:

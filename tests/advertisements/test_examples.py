@@ -106,7 +106,7 @@ def ranking(index: OverlapIndex) -> Ranking:
     def matches(leaf: Leaf) -> int:
         return counted.get(leaf, 0)
 
-    return Ranking(index.subscriptions, matches, index.normal.leaf)
+    return Ranking(index.subscriptions.predicates, matches, index.normal.leaf)
 
 
 def near(found: Iterable[float], *expected: float) -> bool:

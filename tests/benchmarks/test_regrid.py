@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.peers.grid_fitting import fit
 from benchmarks.peers.regrid import boxes_of, rebuilt, remapped
 from state.errors import HilcastError
 from state.reductions.interval_table import range_id
@@ -36,7 +37,7 @@ some_boxes = st.lists(st.tuples(sides, sides), min_size=1, max_size=4).map(
 
 
 def fitted(sample) -> Grid:
-    return GRID.fit(np.array(sample, np.int64))
+    return fit(GRID, np.array(sample, np.int64))
 
 
 @given(samples, some_boxes)
@@ -115,7 +116,7 @@ def test_variable_cells_have_fewer_false_positives() -> None:
     events = np.minimum((random.pareto(1.5, (20_000, 2)) * 100).astype(np.int64), 9999)
     lows = np.minimum((random.pareto(1.5, (50, 2)) * 100).astype(np.int64), 9900)
     boxes = Boxes(lows, lows + 40)
-    variable = equal.fit(events[:5_000])
+    variable = fit(equal, events[:5_000])
     wanted = boxes.contains(events[5_000:])
     results = []
     for grid in (equal, variable):

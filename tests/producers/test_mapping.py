@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from benchmarks.peers.event_headers import read_event_mapping
 from hilcast import Publisher, RefusedError, Subscriber
 from infra.kafka import open_transport
 from infra.local.ports import free_port
@@ -16,7 +17,7 @@ from state.errors import HilcastError
 from state.redis_index import RedisIndex
 from state.space.boxes import Boxes
 from state.space.grid import Grid
-from state.space.mapping import EVENT_HEADER, map_subscription, read_event_mapping, read_subscription_mapping
+from state.space.mapping import EVENT_HEADER, map_subscription, read_subscription_mapping
 from state.space.ranks import ABSENT
 from tests.producers.test_client import Answering
 from tests.producers.test_transport import BOTH, read

@@ -14,7 +14,7 @@ from state.reductions.interval_table import CompiledTable, range_id, range_of
 from state.reductions.mics import Mics, widest_gap_within
 from state.reductions.reduction import Reduction, add, remove
 from state.space.hilbert import encode
-from state.space.ranges import Ranges, box_ranges
+from state.space.ranges import Ranges, boxes_ranges
 from tests.reductions.contract import Contract, RangeSpace, assert_same_in_any_process, machine
 
 DOMAIN = (8, 39)
@@ -195,7 +195,7 @@ def test_a_budget_joins_the_narrowest_gaps() -> None:
 
 def test_figure_3_from_boxes() -> None:
     """[MICS09] figure 3 on an 8 x 8 grid: s2 spans x 4-6, y 2-5; p1 = (3,5), p2 = (5,3), p3 = (6,2)."""
-    s2 = box_ranges(np.array([4, 2]), np.array([6, 5]), 3)
+    s2 = boxes_ranges(np.array([[4, 2]]), np.array([[6, 5]]), 3)
     assert s2 == Ranges.of([(32, 35), (45, 46), (50, 55)])
     mics = Mics((0, 63))
     add(mics, "s2", s2)

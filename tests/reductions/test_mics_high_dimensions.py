@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.peers.grid_fitting import choose_dimensions
 from state.errors import HilcastError
 from state.reductions.mics import Mics
 from state.reductions.mics_high_dimensions import (
@@ -25,7 +26,7 @@ from state.reductions.mics_high_dimensions import (
 from state.reductions.reduction import Reduction
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
-from state.space.grid import Grid, choose_dimensions
+from state.space.grid import Grid
 from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
 
 SIDE, D = 4, 3

@@ -1,6 +1,6 @@
 """What clients asked for, by the contract alone: who must get an event, who may, and how each input is answered.
 
-Written without the core: versions, repeats and withdrawals as in contract.md §3, deliveries by flooding (§5). While a
+Written without the core: versions, repeats and withdrawals as in docs/messages.md, deliveries by flooding. While a
 change is on its way several states of a key are possible; a publication is judged by all of them:
 
     states of a key since the last rest       old filter, new filter, gone, ...

@@ -41,7 +41,8 @@ class Probe:
     def place(self, grid: Grid) -> tuple[int, int]:
         """The cube and the Hilbert index of the event."""
         if grid.hash not in self._places:
-            self._places[grid.hash] = int(grid.point_cubes(self.ranks)[0]), int(grid.index(self.ranks)[0])
+            index = int(grid.index(self.ranks)[0])
+            self._places[grid.hash] = index * grid.cubes >> grid.index_bits, index
         return self._places[grid.hash]
 
 

@@ -1,4 +1,4 @@
-"""Cells of an attribute: uniform in value, or at the quantiles of a sample."""
+"""Cells of an attribute, uniform in value."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from state.space.cells import quantile_starts, uniform_starts
+from state.space.cells import uniform_starts
 from state.space.event_type import Attribute
 from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN, rank, unrank
 
@@ -104,33 +102,6 @@ def test_unbounded_time_is_this_half_century() -> None:
     assert unrank(free, int(uniform_starts(free, 1)[1])) == "2024-12-31T12:00:00Z"
     late = Attribute("at", "timestamp", max="2050-01-01T00:00:00Z")
     assert abs(int(uniform_starts(late, 1)[1]) - rank(late, "2024-12-31T12:00:00Z")) <= 1
-
-
-@given(st.lists(st.integers(-5, 40), min_size=1, max_size=60), st.integers(1, 4))
-@settings(max_examples=150, deadline=None)
-def test_quantile_cells_hold_equal_shares(values: list[int], k: int) -> None:
-    """No cell holds more than its share of the sample plus one, not counting the value it starts with."""
-    sample = np.array([*values, ABSENT, ABSENT], np.int64)
-    starts = quantile_starts(sample, k)
-    assert starts[0] == ABSENT
-    assert (starts[1:] >= starts[:-1]).all()
-    cells = np.searchsorted(starts, values, side="right") - 1
-    for cell in set(cells.tolist()):
-        held = [v for v, c in zip(values, cells, strict=True) if c == cell]
-        beyond = [v for v in held if v != (min(values) if starts[cell] == ABSENT else starts[cell])]
-        assert len(beyond) <= len(values) / 2**k + 1
-
-
-def test_the_lowest_value_of_a_sample_is_no_border() -> None:
-    """A lowest value of more than a cell's share takes its block together with absent."""
-    assert quantile_starts(np.array([5, 5, 5, 5, 9, 9]), 2).tolist() == [ABSENT, ABSENT, ABSENT, 9]
-
-
-def test_quantile_cells_follow_the_sample() -> None:
-    """Where the sample is dense cells are narrow."""
-    values = np.concatenate([np.arange(100), np.arange(100, 10_000, 99)])
-    starts = quantile_starts(values, 3)
-    assert starts.tolist()[1:] == [25, 50, 75, 100, 2575, 5050, 7525]
 
 
 def test_the_declared_minimum_is_no_border() -> None:

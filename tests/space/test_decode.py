@@ -42,7 +42,7 @@ IMPRECISE = EventType(
 )
 
 
-# --- the oracle: contract.md §3 and §4, naively -------------------------------------------------------------
+# --- the oracle: docs/messages.md and docs/filters.md, naively ----------------------------------------------
 
 
 class _NotJson(Exception):

@@ -12,12 +12,13 @@ from hilbertcurve.hilbertcurve import HilbertCurve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.peers.grid_fitting import fit
 from state.errors import ConfigError, HilcastError
 from state.space import grid as grid_module
 from state.space import ranges as ranges_module
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
-from state.space.grid import Grid, choose_dimensions, default_bits, default_dimensions, warm
+from state.space.grid import Grid, default_bits, default_dimensions, warm
 from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN, rank
 
 SMALL = EventType(
@@ -45,9 +46,14 @@ def grids(draw: st.DrawFn) -> Grid:
     bits = draw(st.integers(1, 3 if len(index) > 2 else 4))
     grid = grid_of(index, bits, 2 ** draw(st.integers(0, min(len(index) * bits, 6))))
     if draw(st.booleans()):
-        grid = grid.fit(np.array(draw(st.lists(points(), min_size=1, max_size=30))))
+        grid = fit(grid, np.array(draw(st.lists(points(), min_size=1, max_size=30))))
     grid.check()
     return grid
+
+
+def cubes_at(grid: Grid, ranks: np.ndarray) -> np.ndarray:
+    """The cube of each rank vector: the first bits of its Hilbert index."""
+    return grid.index(ranks) >> (grid.index_bits - (grid.cubes.bit_length() - 1))
 
 
 def points() -> st.SearchStrategy[list[int]]:
@@ -82,7 +88,6 @@ def test_index_is_the_packages_index_of_the_cell(grid: Grid, batch: list[list[in
     ranks = np.array(batch, np.int64)
     expected = [index_by_package(grid, point) for point in batch]
     assert grid.index(ranks).tolist() == expected
-    assert grid.cube_of(grid.index(ranks)).tolist() == grid.point_cubes(ranks).tolist()
     assert (grid.index(np.asfortranarray(ranks)) == grid.index(ranks)).all()
 
 
@@ -126,12 +131,12 @@ def test_cubes_tile_the_rank_space(grid: Grid, boxes: Boxes, batch: list[list[in
     corners = [grid.cube_box(cube) for cube in range(grid.cubes)]
     inside = np.array([((ranks >= low) & (ranks <= high)).all(axis=1) for low, high in corners])
     assert (inside.sum(axis=0) == 1).all()
-    assert (inside.argmax(axis=0) == grid.point_cubes(ranks)).all()
+    assert (inside.argmax(axis=0) == cubes_at(grid, ranks)).all()
     meets = [cube for cube, (low, high) in enumerate(corners) if len(boxes.clipped(low, high))]
     assert grid.cubes_of(boxes).tolist() == meets
     for cube in range(grid.cubes):
         start, end = grid.cube_range(cube)
-        assert grid.cube_of(np.array([start, end])).tolist() == [cube, cube]
+        assert [start * grid.cubes >> grid.index_bits, end * grid.cubes >> grid.index_bits] == [cube, cube]
         assert end - start + 1 == 2 ** (grid.d * grid.k) // grid.cubes
 
 
@@ -162,14 +167,14 @@ def test_cubes_span_what_the_grid_has_not() -> None:
     assert (high[[0, 1, 2, 4]] == PRESENT_MAX).all()
     only = grid_of(("y", "x"), 2, 1)
     assert Boxes(*(corner[None] for corner in only.cube_box(0))) == Boxes.everything(5)
-    assert only.point_cubes(np.zeros((3, 5), np.int64)).tolist() == [0, 0, 0]
+    assert cubes_at(only, np.zeros((3, 5), np.int64)).tolist() == [0, 0, 0]
     assert only.cube_range(0) == (0, 15)
 
 
 def test_more_cubes_than_values_leaves_cubes_empty() -> None:
     """A boolean has two cubes that hold anything; the others' boxes hold nothing and nothing touches them."""
     grid = grid_of(("flag",), 3, 8)
-    held = {int(c) for c in grid.point_cubes(np.array([[0, 0, f, 0, 0] for f in (ABSENT, 0, 1, 9)]))}
+    held = {int(c) for c in cubes_at(grid, np.array([[0, 0, f, 0, 0] for f in (ABSENT, 0, 1, 9)]))}
     assert len(held) == 2
     assert set(grid.cubes_of(Boxes.everything(5)).tolist()) == held
     for cube in set(range(8)) - held:
@@ -196,49 +201,6 @@ def test_one_sided_predicates_are_one_face() -> None:
     assert cells(2, 0, 1) == [0, 15]
 
 
-def test_variable_cells_have_fewer_false_positives() -> None:
-    """[MICS09] §6.3: as many cells, fitted to Zipf publications, let through fewer false positives."""
-    random = np.random.default_rng(5)
-    event_type = EventType("z", tuple(Attribute(n, "int", min=0, max=9999) for n in "ab"), index=("a", "b"), bits=5)
-    grid = Grid.of(event_type)
-    publications = np.minimum(random.zipf(1.4, (6000, 2)) * 3 + random.integers(0, 3, (6000, 2)), 9999)
-    fitted = grid.fit(publications[:3000])
-    lows = np.minimum(random.zipf(1.4, (40, 2)) * 3, 9000)
-    forwarded = {"uniform": 0, "variable": 0}
-    matched = 0
-    for low in lows:
-        box = Boxes(low[None], low[None] + 30)
-        matched += int(box.contains(publications[3000:]).sum())
-        for name, each in (("uniform", grid), ("variable", fitted)):
-            indices = each.index(publications[3000:])
-            forwarded[name] += int(each.ranges(box).contains(indices).sum())
-    assert matched > 0
-    assert matched <= forwarded["variable"]
-    assert forwarded["variable"] - matched < (forwarded["uniform"] - matched) / 2
-
-
-@given(grids(), some_boxes(), st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
-def test_over_coverage_counts_cells(grid: Grid, boxes: Boxes, cap: int) -> None:
-    """What a cap costs is counted in cells, whether boxes overlap in the grid or not."""
-    table = HilbertCurve(grid.k, grid.d)
-    cells = set()
-    for low, high in zip(*grid.cell_boxes(boxes), strict=True):
-        sides = (range(a, b + 1) for a, b in zip(low, high, strict=True))
-        cells |= {table.distance_from_point(list(cell)) for cell in product(*sides)}
-    covered = sum(end - start + 1 for start, end in grid.ranges(boxes, cap))
-    assert grid.over_coverage(boxes, cap) == (covered / len(cells) if cells else 1.0)
-
-
-def test_fit_keeps_what_the_sample_does_not_show() -> None:
-    """A dimension that is absent in the whole sample keeps its uniform cells."""
-    grid = grid_of(("x", "y"), 3, 4)
-    sample = np.array([[0, v, 0, ABSENT, 0] for v in range(100)])
-    fitted = grid.fit(sample)
-    assert (fitted.starts[1] == grid.starts[1]).all()
-    assert fitted.starts[0].tolist() == [ABSENT, 12, 25, 37, 50, 62, 75, 87]
-
-
 @given(grids())
 @settings(max_examples=50, deadline=None)
 def test_description_goes_through_json(grid: Grid) -> None:
@@ -248,7 +210,7 @@ def test_description_goes_through_json(grid: Grid) -> None:
     assert read.hash == grid.hash == grid.describe()["hash"]
     ranks = np.array([[v] * 5 for v in SAMPLES], np.int64)
     assert (read.index(ranks) == grid.index(ranks)).all()
-    assert (read.point_cubes(ranks) == grid.point_cubes(ranks)).all()
+    assert [read.cube_range(cube) for cube in range(read.cubes)] == [grid.cube_range(c) for c in range(grid.cubes)]
 
 
 def test_hash_names_the_grid() -> None:
@@ -258,7 +220,7 @@ def test_hash_names_the_grid() -> None:
         grid_of(("y", "x"), 3, 4),
         grid_of(("x", "y"), 4, 4),
         grid_of(("x", "y"), 3, 8),
-        base.fit(np.array([[1, 2, 3, 4, 5]])),
+        fit(base, np.array([[1, 2, 3, 4, 5]])),
         Grid.of(EventType("other", SMALL.attributes, index=("x", "y"), bits=3, cubes=4)),
         Grid.of(EventType("small", SMALL.attributes[::-1], index=("x", "y"), bits=3, cubes=4)),
     ]
@@ -350,32 +312,9 @@ def test_default_bits_bound_the_ranges() -> None:
         assert np.mean(counts) < 2048
 
 
-@given(
-    st.lists(st.tuples(*[st.tuples(st.integers(0, 9), st.integers(0, 9))] * 4), min_size=1, max_size=6),
-    st.lists(st.tuples(*[st.integers(0, 9)] * 4), min_size=1, max_size=12),
-    st.integers(1, 4),
-)
-@settings(max_examples=100, deadline=None)
-def test_choice_of_dimensions_is_by_selectivity(
-    subscriptions: list[tuple[tuple[int, int], ...]], sample: list[tuple[int, ...]], count: int
-) -> None:
-    """[MICS09] §5: the chosen attributes admit the fewest (subscription, event) pairs, counted one by one."""
-    event_type = EventType("t", tuple(Attribute(n, "int") for n in "abcd"))
-    boxes = Boxes.of([([min(p) for p in s], [max(p) for p in s]) for s in subscriptions])
-    chosen = choose_dimensions(event_type, boxes, np.array(sample, np.int64), count)
-    admitted = {
-        name: sum(min(s[i]) <= event[i] <= max(s[i]) for s in subscriptions for event in sample)
-        for i, name in enumerate("abcd")
-    }
-    everything = len(subscriptions) * len(sample)
-    ranking = sorted("abcd", key=lambda name: (admitted[name], name))
-    useful = [name for name in ranking[:count] if admitted[name] < everything]
-    assert list(chosen) == (useful or ranking[:1])
-
-
 def test_nothing_is_compiled_after_warming() -> None:
     """`warm` compiles every kernel for the types that real grids pass, whatever d, k, cubes and cap."""
-    kernels = [grid_module._cells, grid_module._prefixes, grid_module._touched]
+    kernels = [grid_module._cells, grid_module._indices, grid_module._touched]
     kernels += [ranges_module._walk_all, ranges_module._cover_all, ranges_module.expected_total]
     warm()
     before = [len(kernel.signatures) for kernel in kernels]
@@ -386,5 +325,4 @@ def test_nothing_is_compiled_after_warming() -> None:
             grid.ranges(boxes, cap)
         grid.cubes_of(boxes)
         grid.index(boxes.lows)
-        grid.point_cubes(boxes.highs)
     assert [len(kernel.signatures) for kernel in kernels] == before

@@ -12,16 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.peers.grid_fitting import fit
 from state.errors import HilcastError
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 from state.space.mapping import (
     map_event,
-    map_events,
     map_subscription,
-    read_event_mapping,
-    read_event_mappings,
     read_subscription_mapping,
 )
 from state.space.ranges import RANGES_MAX, Ranges
@@ -38,11 +36,10 @@ TYPE = EventType(
     bits=4,
 )
 GRID = Grid.of(TYPE)
-OTHER = GRID.fit(np.array([[1, 2, 3], [4, 5, 6]]))
+OTHER = fit(GRID, np.array([[1, 2, 3], [4, 5, 6]]))
 HEAD = f"hs1.{GRID.hash}."
 
 rank = st.one_of(st.integers(-5, 1005), st.integers(ABSENT, PRESENT_MAX), st.just(ABSENT))
-vectors = st.lists(st.tuples(rank, rank, rank), min_size=1, max_size=8)
 
 
 def varints(numbers: list[int]) -> bytes:
@@ -60,20 +57,6 @@ def field(numbers: list[int]) -> str:
     return HEAD + base64.b64encode(varints(numbers)).decode()
 
 
-@given(vectors)
-@settings(max_examples=100, deadline=None)
-def test_events_come_back(batch: list[tuple[int, ...]]) -> None:
-    """Ranks and index of every event survive; the header is ASCII, of one length, and the same in every batch."""
-    ranks = np.array(batch, np.int64)
-    headers = map_events(GRID, ranks)
-    read = read_event_mappings(headers, GRID)
-    assert read.mapped.all()
-    assert (read.ranks == ranks).all()
-    assert (read.indices == GRID.index(ranks)).all()
-    assert all(header.isascii() and len(header) == len(headers[0]) for header in headers)
-    assert headers[0] == map_event(GRID, ranks[0])
-
-
 def test_event_header_is_what_the_module_says() -> None:
     """A client of any language can write it: prefix, hash, base64 of little-endian index and ranks, filled up."""
     ranks = np.array([5, 700, ABSENT], np.int64)
@@ -81,56 +64,13 @@ def test_event_header_is_what_the_module_says() -> None:
     assert map_event(GRID, ranks) == f"he1.{GRID.hash}.".encode() + base64.b64encode(payload)
 
 
-@given(vectors, st.lists(st.sampled_from(["keep", "none", "old", "cut", "garbage", "lie"]), min_size=8))
-@settings(max_examples=100, deadline=None)
-def test_bad_headers_are_ignored_and_spoil_nothing(batch: list[tuple[int, ...]], faults: list[str]) -> None:
-    """In a mixed batch just the sound headers of this grid are read; the others are None when read alone."""
-    ranks = np.array(batch, np.int64)
-    headers: list[bytes | None] = []
-    for row, fault in zip(ranks, faults, strict=False):
-        good = map_event(GRID, row)
-        index = int(GRID.index(row[None])[0]) ^ 1
-        lie = base64.b64encode(struct.pack("<4q", index, *(int(r) for r in row)) + b"\0")
-        broken = {
-            "keep": good,
-            "none": None,
-            "old": map_event(OTHER, row),
-            "cut": good[:-1],
-            "garbage": good[:-3] + b"*" + good[-2:],
-            "lie": good[: len(HEAD)] + lie,
-        }
-        headers.append(broken[fault])
-    read = read_event_mappings(headers, GRID)
-    kept = [fault == "keep" for _, fault in zip(ranks, faults, strict=False)]
-    assert read.mapped.tolist() == kept
-    assert (read.ranks[kept] == ranks[kept]).all()
-    assert (read.indices == np.where(kept, GRID.index(ranks), -1)).all()
-    assert (read.ranks[~read.mapped] == ABSENT).all()
-    for header, keep in zip(headers, kept, strict=True):
-        assert (read_event_mapping(header, GRID) is not None) == keep
-
-
 @given(st.binary(max_size=80))
 @settings(max_examples=200, deadline=None)
 def test_random_bytes_are_no_mapping(data: bytes) -> None:
-    """Bytes that no client made are ignored as an event's mapping and `bad-value` as a subscription's."""
-    assert read_event_mapping(data, GRID) is None
-    assert read_event_mapping(f"he1.{GRID.hash}.".encode() + data, GRID) is None
+    """Bytes that no client made are `bad-value` as a subscription's mapping."""
     with pytest.raises(HilcastError) as caught:
         read_subscription_mapping(data, GRID)
     assert caught.value.code == "bad-value"
-
-
-def test_padding_must_be_zero() -> None:
-    """The bytes that fill up the payload say nothing and must be zero, so one mapping has one text."""
-    payload = struct.pack("<4q", int(GRID.index(np.array([[1, 2, 3]]))[0]), 1, 2, 3) + b"\1"
-    assert read_event_mapping(f"he1.{GRID.hash}.".encode() + base64.b64encode(payload), GRID) is None
-
-
-def test_no_headers() -> None:
-    """An empty batch, and one without any mapping, are read as such."""
-    assert read_event_mappings([], GRID).ranks.shape == (0, 3)
-    assert not read_event_mappings([None, b""], GRID).mapped.any()
 
 
 @given(st.lists(st.tuples(st.tuples(rank, rank), st.tuples(rank, rank)), max_size=4), st.sampled_from([None, 1, 3]))

@@ -11,15 +11,13 @@ from hilbertcurve.hilbertcurve import HilbertCurve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.peers.range_counts import box_ranges, expected_ranges, over_coverage
 from state.space import ranges as module
 from state.space.ranges import (
     RANGES_MAX,
     Ranges,
-    box_ranges,
     boxes_ranges,
     capped,
-    expected_ranges,
-    over_coverage,
     union,
 )
 

@@ -10,7 +10,7 @@ Differs: the paper counts violating predicates per tree in a hit vector, takes t
 |P_min| as candidates, and evaluates those, once per set of violating predicates. Here every tree is evaluated
 for all sets at once, stopping at the first reason for a no, which costs less than counting does
 (`benchmarks/advertisements.py` runs both). `candidates` still says how many there are, and
-`counting.py` is the paper's way.
+`boolean_counting.py` is the paper's way.
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from state.advertisements.extents import disjoint
-from state.advertisements.normal import Leaf, Normal
-from state.advertisements.predicates import PredicateTable
-from state.advertisements.programs import (
+from benchmarks.peers.filter_programs import (
     BITS,
     UNKNOWN,
     Asked,
@@ -32,6 +29,9 @@ from state.advertisements.programs import (
     candidates,
     overlapping,
 )
+from state.advertisements.extents import disjoint
+from state.advertisements.normal import Leaf, Normal
+from state.advertisements.predicates import PredicateTable
 from state.advertisements.rows import Rows, grown
 from state.arrays import Ints
 from state.space.event_type import EventType
