@@ -8,8 +8,8 @@
 Fed with conjunctions only it is the conjunctive algorithm that the paper compares with (§6.3): there |P_min|
 is |P|, so the candidates are the trees without a hit, and nothing is left to evaluate.
 
-It answers what `filter_index.py` answers, in a way that is measured against it. It is a snapshot: it holds while the index
-that it was taken from is not changed.
+It answers what `filter_index.py` answers, in a way that is measured against it. It is a snapshot: it holds while the
+index that it was taken from is not changed.
 """
 
 from __future__ import annotations
