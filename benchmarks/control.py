@@ -74,6 +74,8 @@ BROKERS = tuple(f"b{i}" for i in range(1, 8))
 REDUCTIONS: dict[str, tuple[str, dict[str, object]]] = {
     "none": ("none", {}),
     "covering": ("covering", {}),
+    "merging": ("merging", {}),
+    "merging imperfect": ("merging", {"budget": 0.1}),
     "mics projected": ("mics", {}),
     "mics imperfect": ("mics", {"merging": "imperfect", "budget": 0.1, "cap": 16}),
     "mics indexed": ("mics", {"mode": "indexed"}),

@@ -19,6 +19,13 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.peers.grid_fitting import choose_dimensions, fit
+from benchmarks.peers.high_dimensions import (
+    IndexedMatcher,
+    SubsetTables,
+    judged,
+    leaf_candidates,
+    subset_grids,
+)
 from benchmarks.peers.range_counts import box_ranges
 from benchmarks.report import claim, plot, show
 from benchmarks.workloads.mics import (
@@ -33,7 +40,7 @@ from benchmarks.workloads.mics import (
 from state.reductions.interval_table import CompiledTable, IntervalTable, cells_of, closed
 from state.reductions.live_ranges import LiveRanges
 from state.reductions.mics import Mics
-from state.reductions.mics_high_dimensions import CompiledIndex, SubscriptionIndex, SubsetTables, judged, subset_grids
+from state.reductions.mics_high_dimensions import RangeIndex
 from state.reductions.rectangle_merging import RectangleMerging
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
@@ -102,7 +109,7 @@ def traffic(law: str, n: int, unasked: float = 0.0) -> tuple[int, float]:
     """Forwarded of 10,000 publications by projection on the first three attributes, and the false ones in %."""
     grid = Grid.of(replace(SEVEN, index=("a0", "a1", "a2")))
     points = positions(np.random.default_rng(5), law, 10_000, 7)
-    index = CompiledIndex(grid, single(seven_dimensions(law, n, unasked)))
+    index = IndexedMatcher(grid, single(seven_dimensions(law, n, unasked)))
     routed = CompiledTable(index.table()).lookup(grid.index(points))
     return summary(routed, index.match(points)[0])
 
@@ -150,10 +157,10 @@ def table3(scale: float) -> None:
         row: list[float] = [size]
         for law in LAWS:
             boxes = single(seven_dimensions(law, size + 200))
-            index = SubscriptionIndex(grid)
+            index = RangeIndex(grid)
             index.add_all(dict(enumerate(boxes[:size])))
             row.append(float(np.mean([len(index.candidates(new)) for new in boxes[size:]])))
-            row.append(float(np.mean([len(index.leaf_candidates(new)) for new in boxes[size : size + 20]])))
+            row.append(float(np.mean([len(leaf_candidates(index, new)) for new in boxes[size : size + 20]])))
         rows.append(row)
     paper = [theirs if n == row[0] else ("", "") for (n, theirs), row in zip(TABLE_3.items(), rows, strict=True)]
     printed = [(int(r[0]), p[0], r[1], r[2], p[1], r[3], r[4]) for r, p in zip(rows, paper, strict=True)]
@@ -503,7 +510,7 @@ def merging(scale: float) -> None:
         mics.edit_cost = 0
         entries = [{str(i): ranges} for i, ranges in enumerate(work.ranges)]
         us = cpu(lambda mics=mics, entries=entries: [mics.update(entry) for entry in entries]) / work.n * 1e6
-        compiled = mics.compiled()
+        compiled = CompiledTable(mics.table())
         ns = cpu(lambda compiled=compiled: compiled.lookup(indices), 3) / len(indices) * 1e9
         _, false = summary(compiled.lookup(indices), wanted)
         excess = 100 * mics.excess / cells_of(asked)
@@ -540,7 +547,7 @@ def cells(scale: float) -> None:
     n = max(200, int(5_000 * scale))
     lows = values(n)
     boxes = Boxes(lows, np.minimum(lows + per_cell // 4, fine - 1))
-    wanted, _ = CompiledIndex(Grid.of(kind), single(boxes)).match(events)
+    wanted, _ = IndexedMatcher(Grid.of(kind), single(boxes)).match(events)
     rows, lines = [], {"equal": ([], []), "variable": ([], [])}
     for bits in (3, 4, 5, 6, 7, 8):
         equal = Grid.of(replace(kind, bits=bits))
@@ -579,7 +586,7 @@ def ways_of(law: str, boxes: Boxes) -> list[tuple[object, ...]]:
     entries = single(boxes)
     points = positions(np.random.default_rng(5), law, 10_000, 7)
     grid = Grid.of(replace(SEVEN, index=choose_dimensions(SEVEN, boxes, points[:2000], 3)))
-    index = CompiledIndex(grid, entries)
+    index = IndexedMatcher(grid, entries)
     wanted, examined = index.match(points)
     assert (wanted[:300] == [holds_point(boxes, point) for point in points[:300]]).all()
     compiled = CompiledTable(index.table())
@@ -594,7 +601,7 @@ def ways_of(law: str, boxes: Boxes) -> list[tuple[object, ...]]:
     rows.append((law, "subscription indexing", *summary(wanted, wanted), len(index), mean, took))
     names = [attribute.name for attribute in SEVEN.attributes]
     for subsets in ([names[:3], names[3:5], names[5:]], [names[:3], names[3:6], names[6:]]):
-        tables = SubsetTables(subset_grids(SEVEN, subsets), {"cap": 256})
+        tables = SubsetTables(subset_grids(SEVEN, subsets), 256)
         tables.update({str(i): entry for i, entry in enumerate(entries)})
         label, stored = "subsets " + "+".join(str(len(s)) for s in subsets), int(tables.stats()["forwarded"])
         took = us(lambda tables=tables: tables.route(points))  # type: ignore[misc]
@@ -649,7 +656,7 @@ def state(scale: float) -> None:
         assert Mics.decode(blob, work.domain).table() == mics.table()
         n = mics.stats()["ranges"]
         ids = sum(map(len, entries))
-        table = len(mics.compiled().encode())
+        table = len(CompiledTable(mics.table()).encode())
         rows.append(
             (f"{d}-D", work.n, n, batch, (len(blob) - ids) / n, 24.0, table / len(mics.table()), packing, unpacking)
         )

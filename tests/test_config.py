@@ -344,7 +344,16 @@ def test_faults_of_attributes(attribute: str, faults: list[str]) -> None:
     [
         (
             'reduction = "siena"',
-            ["reduction: must be one of none, covering, mics, negative-space, probabilistic, hybrid, not 'siena'"],
+            [
+                "reduction: must be one of none, covering, merging, mics, negative-space, probabilistic, hybrid, "
+                "not 'siena'"
+            ],
+        ),
+        ('reduction = "merging"\nparameters = { budget = -1 }', ["parameters.budget: must be a number from 0, not -1"]),
+        ('reduction = "merging"\nparameters = { gap = 1 }', ["parameters.gap: unknown key"]),
+        (
+            'reduction = "merging"\nparameters = { budget = "much", gap = 1 }',
+            ["parameters.budget: must be a number from 0, not 'much'", "parameters.gap: unknown key"],
         ),
         ("advertisements = 1", ["advertisements: must be true or false, not 1"]),
         ('matcher = "r-tree"', ["matcher: must be one of bitmap, s-tree, not 'r-tree'"]),

@@ -16,25 +16,18 @@ from infra.kafka.reading import newest
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.local.ports import free_port
 from producers import cli
+from producers.commands.explain import words
 from state.compiled_part import compile_part
 from state.config import parse
 from state.control.context import Context
-from state.control.fates import NOT_ADVERTISED, carriers
+from state.control.fates import HELD_BACK
 from state.control.part import Part, decode_state
 from state.errors import HilcastError
-from state.explain import (
-    COVERED_BY_LARGER,
-    EQUAL_HELD,
-    NEVER_CAME,
-    NOT_HELD,
-    NOT_REACHED,
-    Event,
-    Registered,
-    explained,
-)
+from state.explain import NOT_REACHED, Event, Registered, Seen, explained
 from state.keys import Key
 from state.messages import Output
 from state.redis_index import RedisIndex
+from state.reductions.reduction import Fate
 from state.space.packing import unpack
 from tests import oracle
 from tests.producers import worlds
@@ -63,7 +56,7 @@ ATTRIBUTES = {
     "y": {"kind": "int", "min": 0, "max": 7},
     "name": {"kind": "text"},
 }
-REDUCTIONS = ["none", "covering", "mics", "negative-space", "probabilistic", "hybrid"]
+REDUCTIONS = ["none", "covering", "merging", "mics", "negative-space", "probabilistic", "hybrid"]
 
 
 def world_of(reduction="covering", advertisements="false", more=""):
@@ -80,7 +73,7 @@ def advertise(world, broker, id, text):
 
 
 class Simulated:
-    """The index and the words of a simulated world; `hidden` keys are not known."""
+    """The index and the fates of a simulated world; `hidden` keys are not known."""
 
     def __init__(self, world, hidden=(), mute=False):
         self.deployment, self.hidden, self.mute = world.deployments[0], set(hidden), mute
@@ -92,7 +85,7 @@ class Simulated:
         blob = self.deployment.states.get(str(key))
         return None if blob is None else decode_state(blob)
 
-    def words(self, key, neighbour, entries):
+    def fates(self, key, neighbour, entries):
         blob = self.deployment.states.get(str(key))
         if blob is None or self.mute:
             return [None] * len(entries)
@@ -212,7 +205,7 @@ def test_who_is_named_holds_the_place(reduction, mute):
             assert set(visited[: len(brokers)]) >= {b for b in brokers if b in visited}
         for stand in found.forwarding:
             known += stand.how is not None
-            for name in carriers(stand.entry or "", stand.how or ""):
+            for name in stand.how.carriers(stand.entry) if isinstance(stand.how, Fate) else ():
                 held = index.state(Key(stand.towards, "t", stand.part)).received[stand.broker]
                 assert name in held, stand
                 named += 1
@@ -271,7 +264,7 @@ def test_covered_on_the_way():
     subscribe(world, "b2", "larger", "x BETWEEN 2 AND 3 AND y = 1")
     world.settle()
     found = ask(world, {"x": 2, "y": 1}, "s")
-    assert [(s.broker, s.towards, s.entry, s.how) for s in found.forwarding] == [
+    assert [(s.broker, s.towards, s.entry, words(s.how)) for s in found.forwarding] == [
         ("b3", "b2", "b3/s", "forwarded"),
         ("b2", "b1", "b3/s", "covered by b2/larger"),
         ("b2", "b4", "b3/s", "covered by b2/larger"),
@@ -280,11 +273,11 @@ def test_covered_on_the_way():
     assert found.hops[0].asked == "x 2 to 3, y 1"
     assert "very" not in found.hops[0].why
     quiet = ask(world, {"x": 2, "y": 1}, "s", index=Simulated(world, mute=True))
-    assert [s.how for s in quiet.forwarding] == [EQUAL_HELD, None, None]
+    assert [s.how for s in quiet.forwarding] == [Seen.EQUAL_HELD, None, None]
     subscribe(world, "b3", "small", "x = 3 AND y = 1")
     world.settle()
     quiet = ask(world, {"x": 3, "y": 1}, "small", "b2", Simulated(world, mute=True))
-    assert [s.how for s in quiet.forwarding][:1] == [EQUAL_HELD]
+    assert [s.how for s in quiet.forwarding][:1] == [Seen.EQUAL_HELD]
 
 
 def test_covered_at_home_by_what_is_larger():
@@ -293,9 +286,9 @@ def test_covered_at_home_by_what_is_larger():
     subscribe(world, "b3", "s", "x = 2 AND y = 1")
     subscribe(world, "b3", "larger", "x BETWEEN 2 AND 3 AND y = 1")
     world.settle()
-    assert ask(world, {"x": 2, "y": 1}, "s").forwarding[0].how == "covered by b3/larger"
+    assert ask(world, {"x": 2, "y": 1}, "s").forwarding[0].how == Fate("covered", ("b3/larger",))
     quiet = ask(world, {"x": 2, "y": 1}, "s", index=Simulated(world, mute=True))
-    assert quiet.forwarding[0].how == COVERED_BY_LARGER
+    assert quiet.forwarding[0].how == Seen.COVERED_BY_LARGER
     assert {(s.broker, s.entry, s.how) for s in quiet.forwarding[1:]} == {("b2", None, None)}
 
 
@@ -314,7 +307,7 @@ def test_what_stands_for_the_subscription_carries_the_event():
     ranged.settle()
     found = ask(ranged, {"x": {"min": 0, "max": 7}, "y": 0}, "s")
     (stand, *_) = found.forwarding
-    assert {h.entry for h in found.hops} == set(carriers("b3/s", stand.how))
+    assert {h.entry for h in found.hops} == set(stand.how.carriers("b3/s"))
 
 
 def test_merged_into_ranges():
@@ -324,14 +317,14 @@ def test_merged_into_ranges():
     world.settle()
     found = ask(world, {"x": 0, "y": 0}, "s")
     first = found.forwarding[0].how
-    assert first.startswith("forwarded as ")
-    range = first.removeprefix("forwarded as ")
+    (range,) = first.by
+    assert words(first) == f"forwarded as {range}"
     assert found.hops[0].asked == f"range {range}"
     assert found.forwarding[1].entry == f"b3>{range}"
     subscribe(world, "b3", "all", "x IN (0, 1) AND y IN (0, 1)")
     world.settle()
     merged = ask(world, {"x": 0, "y": 0}, "s").forwarding[0].how
-    assert merged.startswith("merged into ")
+    assert words(merged).startswith("merged into ")
 
 
 def test_held_back_without_advertisements():
@@ -352,15 +345,15 @@ def test_held_back_without_advertisements():
     outside = ask(world, {"x": 5, "y": 1}, "s", "b4", source="ad-owner")
     assert outside.conformance.conforms is False
     assert {(h.carried, h.why) for h in outside.hops} == {(False, NOT_REACHED)}
-    assert {(s.broker, s.towards): s.how for s in found.forwarding} == {
+    assert {(s.broker, s.towards): words(s.how) for s in found.forwarding} == {
         ("b3", "b2"): "forwarded",
         ("b2", "b1"): "forwarded",
         ("b2", "b4"): "forwarded",
     }
-    assert {(s.broker, s.towards): s.how for s in ask(world, {"x": 7, "y": 5}, "high").forwarding} == {
+    assert {(s.broker, s.towards): words(s.how) for s in ask(world, {"x": 7, "y": 5}, "high").forwarding} == {
         ("b3", "b2"): "forwarded",
         ("b2", "b1"): "forwarded",
-        ("b2", "b4"): NOT_ADVERTISED,
+        ("b2", "b4"): "held back: no advertisement from there meets it",
     }
 
 
@@ -371,14 +364,14 @@ def test_it_never_came():
     world.settle()
     found = ask(world, {"x": 2, "y": 1}, "s")
     assert {(s.broker, s.entry, s.how) for s in found.forwarding} == {
-        ("b3", "b3/s", NOT_ADVERTISED),
-        ("b2", None, NEVER_CAME),
+        ("b3", "b3/s", HELD_BACK),
+        ("b2", None, Seen.NEVER_CAME),
     }
     ranged = world_of("mics", "true")
     subscribe(ranged, "b3", "s", "x = 2")
     ranged.settle()
     how = [s.how for s in ask(ranged, {"x": 2, "y": 1}, "s", index=Simulated(ranged, mute=True)).forwarding]
-    assert how == [NOT_HELD, NEVER_CAME, NEVER_CAME]
+    assert how == [Seen.NOT_HELD, Seen.NEVER_CAME, Seen.NEVER_CAME]
 
 
 def test_what_redis_does_not_hold_is_not_known():
@@ -463,7 +456,7 @@ def real(services, prefix):
 
 @pytest.fixture(scope="module")
 def prepared(services):
-    """A settled overlay: its registry in Kafka, its index and words in Redis, as the job would have left them."""
+    """A settled overlay: its registry in Kafka, its index and fates in Redis, as the job would have left them."""
     prefix = f"t{uuid.uuid4().hex[:12]}"
     config = parse(real(services, prefix))
     TopicKeeper(config).ensure_needed()
@@ -484,13 +477,13 @@ def prepared(services):
     transport.flush()
     transport.close()
     index = RedisIndex(config)
-    words = {key: _words(deployment, key) for key in deployment.index}
-    index.publish({key: compile_part(part) for key, part in deployment.index.items()}, 1, 1, words)
+    fates = {key: _fates(deployment, key) for key in deployment.index}
+    index.publish({key: compile_part(part) for key, part in deployment.index.items()}, 1, 1, fates)
     index.close()
     return config
 
 
-def _words(deployment, key):
+def _fates(deployment, key):
     cube = Part(key, deployment.states.get(str(key)), Context(deployment.config, 1, 1))
     return cube.forwarding(cube.neighbours)
 

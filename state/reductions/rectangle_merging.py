@@ -211,11 +211,11 @@ class RectangleMerging:
         return dict(self._rectangles.entries)
 
     def fate(self, id: str) -> Fate:
-        """Forwarded if its groups hold nothing else, else merged."""
+        """Forwarded if each of its boxes is a group of its own, else merged."""
         names = list(dict.fromkeys(self._of[id, i] for i in range(len(self._entries[id]))))
         if not names:
             return Fate("covered")
-        alone = all(other == id for name in names for other, _ in self._groups[name])
+        alone = all(len(self._groups[name]) == 1 for name in names)
         return Fate("forwarded") if alone and names == [id] else Fate.of("forwarded" if alone else "merged", names)
 
     def fates(self, ids: Sequence[str]) -> dict[str, Fate]:

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.peers.grid_fitting import fit
+from benchmarks.peers.high_dimensions import judged
 from benchmarks.peers.regrid import boxes_of, rebuilt, remapped
 from state.errors import HilcastError
-from state.reductions.interval_table import range_id
+from state.reductions.interval_table import CompiledTable, range_id
 from state.reductions.mics import Mics
-from state.reductions.mics_high_dimensions import judged
 from state.reductions.reduction import add
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
@@ -53,7 +53,7 @@ def test_a_rebuild_loses_no_publication(sample, boxes) -> None:
     assert new.parameters == old.parameters
     wanted = boxes.contains(POINTS)
     for mics, grid in ((old, GRID), (new, new_grid)):
-        assert judged(mics.compiled().lookup(grid.index(POINTS)), wanted).lost == 0
+        assert judged(CompiledTable(mics.table()).lookup(grid.index(POINTS)), wanted).lost == 0
     held = {id: None for id in old.forwarded() if id not in delta.removed} | dict.fromkeys(delta.added)
     assert set(held) == set(new.forwarded())
 
@@ -122,6 +122,6 @@ def test_variable_cells_have_fewer_false_positives() -> None:
     for grid in (equal, variable):
         mics = Mics((0, 255))
         mics.update({"s": grid.ranges(boxes)})
-        results.append(judged(mics.compiled().lookup(grid.index(events[5_000:])), wanted))
+        results.append(judged(CompiledTable(mics.table()).lookup(grid.index(events[5_000:])), wanted))
     assert all(result.lost == 0 for result in results)
     assert results[1].false < 0.7 * results[0].false

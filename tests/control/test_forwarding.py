@@ -13,7 +13,7 @@ from state.compiled_part import LocalEntry
 from state.config import parse
 from state.control.context import Context
 from state.control.facts import Fact
-from state.control.fates import NOT_ADVERTISED, READABLE_MAX, READABLE_RANGED_MAX, UNNAMED, carriers
+from state.control.fates import HELD_BACK, READABLE_MAX, READABLE_RANGED_MAX
 from state.control.handle import handle
 from state.control.part import decode_state
 from state.control.protocol import Advertised, Change, Entry, Republish, decode, encode
@@ -21,6 +21,7 @@ from state.control.rebuild import rebuild
 from state.keys import Key
 from state.messages import Record
 from state.redis_index import RedisIndex
+from state.reductions.reduction import Fate
 from state.space.boxes import Boxes
 from state.space.packing import pack, unpack
 
@@ -42,7 +43,7 @@ parameters = {{ {parameters} }}
 x = {{ kind = "int", min = 0, max = 7 }}
 y = {{ kind = "int", min = 0, max = 7 }}
 """
-REDUCTIONS = ["none", "covering", "mics", "negative-space", "probabilistic", "hybrid"]
+REDUCTIONS = ["none", "covering", "merging", "mics", "negative-space", "probabilistic", "hybrid"]
 MODES = [
     *((reduction, "") for reduction in REDUCTIONS),
     ("mics", 'merging = "imperfect", gap_cells = 3'),
@@ -51,6 +52,7 @@ MODES = [
     ("negative-space", 'mode = "approximate", k = 2'),
 ]
 KEY = Key("b", "t", "cube:0")
+FORWARDED, UNNAMED = Fate("forwarded"), Fate("covered")
 
 
 class Bench:
@@ -119,14 +121,16 @@ def check_true(bench, live):
         said, held = bench.said.get(neighbour, {}), bench.held[neighbour]
         assert set(said) == set(offered)
         for id, boxes in offered.items():
-            named = carriers(id, said[id])
-            assert set(named) <= set(held), f"{id} {said[id]}"
-            assert said[id] == UNNAMED or named
-            if said[id].startswith("forwarded"):
-                assert named == (id,) or cells(boxes, bench.grid) == _union(bench, held, named)
-            elif " more" not in said[id] and said[id] != UNNAMED:
-                assert cells(boxes, bench.grid) <= _union(bench, held, named), f"{id} {said[id]}"
-                assert id not in held
+            fate = said[id]
+            named = fate.carriers(id)
+            assert set(named) <= set(held), f"{id} {fate}"
+            assert fate == UNNAMED or named
+            if fate.how == "forwarded":
+                assert cells(boxes, bench.grid) == _union(bench, held, named)
+            elif not fate.more and fate != UNNAMED:
+                assert cells(boxes, bench.grid) <= _union(bench, held, named), f"{id} {fate}"
+                # what several are merged into goes under the id of one of them
+                assert id not in held or (fate.how == "merged" and id in named)
 
 
 def _union(bench, held, ids):
@@ -156,7 +160,7 @@ def test_what_is_said_is_what_the_neighbours_hold(reduction):
             bench.send(bench.change("a/t/cube:0", entries=[Entry(id, pack(geometry))]))
         check_true(bench, {"c": local | received, "a": local})
     if reduction != "none":
-        assert any(not text.startswith("forwarded") for text in bench.said["c"].values())
+        assert any(fate.how != "forwarded" for fate in bench.said["c"].values())
 
 
 def check_counted(bench, live, ranged):
@@ -268,10 +272,11 @@ def test_a_rebuilt_generation_has_the_same_figures():
 def test_the_words():
     """Covered by one, by several together, merged, forwarded: each reduction says what its method does."""
     for reduction, expected in (
-        ("none", "forwarded"),
-        ("covering", "forwarded"),
-        ("hybrid", "covered by b/left, b/right together"),
-        ("negative-space", "covered by b/left, b/right together"),
+        ("none", FORWARDED),
+        ("covering", FORWARDED),
+        ("merging", Fate("merged", ("b/left",))),
+        ("hybrid", Fate("covered", ("b/left", "b/right"))),
+        ("negative-space", Fate("covered", ("b/left", "b/right"))),
     ):
         bench = Bench(reduction)
         bench.subscribe("left", box(0, 0, 3, 8))
@@ -280,27 +285,26 @@ def test_the_words():
         assert _in_order(bench.said["a"]["b/middle"]) == expected, reduction
     bench = Bench("mics")
     bench.subscribe("first", box(0, 0, 2, 2))
-    assert bench.said["c"]["b/first"] == "forwarded as 0000000000000000-0000000000000003"
+    assert bench.said["c"]["b/first"] == Fate("forwarded", ("0000000000000000-0000000000000003",))
     bench.subscribe("whole", box(0, 0, 8, 8))
-    assert bench.said["c"]["b/first"] == "merged into 0000000000000000-000000000000003f"
+    assert bench.said["c"]["b/first"] == Fate("merged", ("0000000000000000-000000000000003f",))
 
 
-def _in_order(text):
-    """The text with the ids that it names in the order of the alphabet."""
-    named = carriers("", text)
-    return text.replace(", ".join(named), ", ".join(sorted(named))) if len(named) > 1 else text
+def _in_order(fate):
+    """The fate with the ids that it names in the order of the alphabet."""
+    return Fate(fate.how, tuple(sorted(fate.by)), fate.more)
 
 
 def test_what_no_advertisement_meets_is_held_back():
     """With advertisements, an entry that meets none from a neighbour is said to be held back, until one comes."""
     bench = Bench("covering", "true")
     bench.subscribe("s", box(0, 0))
-    assert bench.said["c"] == bench.said["a"] == {"b/s": NOT_ADVERTISED}
+    assert bench.said["c"] == bench.said["a"] == {"b/s": HELD_BACK}
     advertised = Advertised("c/ad", "publisher", "x < 3", pack(box(0, 0, 3, 8)))
     bench.send(bench.change("c/t/cube:0", advertised=[advertised]))
-    assert bench.said == {"c": {"b/s": "forwarded"}, "a": {"b/s": NOT_ADVERTISED}}
+    assert bench.said == {"c": {"b/s": FORWARDED}, "a": {"b/s": HELD_BACK}}
     bench.send(bench.change("c/t/cube:0", unadvertised=["c/ad"]))
-    assert bench.said["c"] == {"b/s": NOT_ADVERTISED}
+    assert bench.said["c"] == {"b/s": HELD_BACK}
 
 
 def test_only_neighbours_concerned_are_told_of():
@@ -309,9 +313,10 @@ def test_only_neighbours_concerned_are_told_of():
     bench.subscribe("s", box(0, 0))
     assert set(bench.result.forwarding) == {"a", "c"}
     bench.send(bench.change("a/t/cube:0", entries=[Entry("a/r", pack(box(0, 0)))]))
-    assert bench.result.forwarding == {"c": {"b/s": "forwarded", "a/r": "covered by b/s"}}
+    both = {"b/s": FORWARDED, "a/r": Fate("covered", ("b/s",))}
+    assert bench.result.forwarding == {"c": both}
     bench.send(Republish())
-    assert bench.result.forwarding == {"a": {"b/s": "forwarded"}, "c": {"b/s": "forwarded", "a/r": "covered by b/s"}}
+    assert bench.result.forwarding == {"a": {"b/s": FORWARDED}, "c": both}
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -324,17 +329,23 @@ def test_many_entries_are_not_all_shown(reduction):
     assert sum(map(len, bench.said.values())) == bound
 
 
-def test_redis_keeps_the_words(services, unique):
-    """What is published of one neighbour replaces what was said of it, and leaves what was said of others."""
+def test_redis_keeps_the_fates(services, unique):
+    """Published as JSON; what is said of one neighbour replaces what was said of it, and leaves that of others."""
     bench = Bench("covering", prefix=unique, redis=services.redis)
     index = RedisIndex(bench.config)
     bench.subscribe("s", box(0, 0))
     bench.subscribe("t", box(0, 0, 2, 2))
     index.publish({KEY: bench.result.index}, 1, 1, {KEY: bench.result.forwarding})
-    assert index.forwarding(KEY, "a", ["b/s", "b/t", "b/u"]) == ["covered by b/t", "forwarded", None]
-    index.publish({KEY: bench.result.index}, 1, 2, {KEY: {"c": {"b/t": "forwarded"}}})
-    assert index.forwarding(KEY, "c", ["b/s", "b/t"]) == [None, "forwarded"]
-    assert index.forwarding(KEY, "a", ["b/s", "b/t"]) == ["covered by b/t", "forwarded"]
+    covered = Fate("covered", ("b/t",))
+    assert index.forwarding(KEY, "a", ["b/s", "b/t", "b/u"]) == [covered, FORWARDED, None]
+    client = redis.Redis.from_url(services.redis)
+    name = f"{unique}:b:t:cube:0:forwarding:a"
+    assert json.loads(client.hget(name, "b/s")) == {"how": "covered", "by": ["b/t"]}
+    client.hset(name, "b/t", "forwarded, in the words of another version")
+    assert index.forwarding(KEY, "a", ["b/s", "b/t"]) == [covered, None]
+    index.publish({KEY: bench.result.index}, 1, 2, {KEY: {"c": {"b/t": FORWARDED}}})
+    assert index.forwarding(KEY, "c", ["b/s", "b/t"]) == [None, FORWARDED]
+    assert index.forwarding(KEY, "a", ["b/s"]) == [covered]
     assert index.forwarding(KEY, "nobody", ["b/s"]) == [None]
     assert index.forwarding(KEY, "a", []) == []
     index.close()

@@ -224,7 +224,7 @@ def test_the_least_harm_goes_first():
 # --- in the world -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reduction", ["none", "covering", "mics", "negative-space", "hybrid"])
+@pytest.mark.parametrize("reduction", ["none", "covering", "merging", "mics", "negative-space", "hybrid"])
 def test_the_budget_is_met_and_deliveries_are_those_of_flooding(reduction):
     """Within a tight budget everybody gets exactly what matches the filter as it was sent."""
     world = World(config_of(subscriptions=14, advertisements=5, shards=2, reduction=reduction))

@@ -25,6 +25,7 @@ LINKS = [["b1", "b2"], ["b2", "b3"], ["b2", "b4"], ["b4", "b5"]]
 VARIANTS = {
     "none": ("none", ""),
     "covering": ("covering", ""),
+    "merging": ("merging", "budget = 0.3"),
     "mics": ("mics", ""),
     "mics-imperfect": ("mics", 'merging = "imperfect"\nbudget = 0.3'),
     "mics-indexed": ("mics", 'mode = "indexed"'),

@@ -17,8 +17,10 @@ that everything collides, and after every step asserts
 - the deltas: applied one by one at a simulated neighbour they give `forwarded()`; at no point in between does
   an entry that stands before and after have a gap; nothing the neighbour already holds is sent again;
 - `decide` says what `update` then does, and changes nothing; its witness, if it gives one, is a proof;
+- the fate of each entry: who is named is held by the neighbour, and holds the entry;
 - `check()` and `stats()`; equal histories give equal deltas and bytes; `decode(encode())` is the same
-  reduction and goes on like it (the machine goes on with the decoded one).
+  reduction and goes on like it (the machine goes on with the decoded one); state that was cut short, or is of another
+  format, is refused.
 
 The oracle is a dictionary of sets of points. It shares no code with what is tested: it reads the arrays of
 `Boxes` and `Ranges` and enumerates.
@@ -39,10 +41,12 @@ from random import Random
 from typing import Literal
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from state.errors import HilcastError
 from state.reductions.reduction import Decision, Delta, Reduction
 from state.space.boxes import Boxes
 from state.space.packing import Geometry
@@ -191,13 +195,13 @@ def machine(contract: Contract) -> type[RuleBasedStateMachine]:
         def add_or_replace(self, id: str, entry: Geometry) -> None:
             self.add_one(id, entry)
 
-        @rule(id=ids)
-        def remove(self, id: str) -> None:
-            self.change({}, [id])
+        @rule(id=ids, times=st.integers(1, 2))
+        def remove(self, id: str, times: int) -> None:
+            self.change({}, [id] * times)
 
-        @rule(added=st.dictionaries(ids, entries, max_size=5), removed=st.lists(ids, max_size=3, unique=True))
+        @rule(added=st.dictionaries(ids, entries, max_size=5), removed=st.lists(ids, max_size=3))
         def change_many(self, added: dict[str, Geometry], removed: list[str]) -> None:
-            self.change(added, [id for id in removed if id not in added])
+            self.change(added, removed)
 
         @precondition(lambda self: self.live)
         @rule(
@@ -222,6 +226,10 @@ def machine(contract: Contract) -> type[RuleBasedStateMachine]:
         @rule()
         def go_on_with_the_decoded(self) -> None:
             self.swap()
+
+        @rule(share=st.floats(0, 1))
+        def refuse_what_is_cut(self, share: float) -> None:
+            self.refuse(share)
 
         @invariant()
         def keeps_its_guarantee(self) -> None:
@@ -268,7 +276,7 @@ class _Machine(RuleBasedStateMachine):
 
     def change(self, added: dict[str, Geometry], removed: list[str]) -> Delta:
         before = self.live
-        self.live = {id: points for id, points in before.items() if id not in removed}
+        self.live = {id: points for id, points in before.items() if id not in removed or id in added}
         self.live |= {id: self.space.points(entry) for id, entry in added.items()}
         delta = self.reduction.update(added, removed)
         twin = self.shadow.update(added, removed)
@@ -344,6 +352,13 @@ class _Machine(RuleBasedStateMachine):
         assert decoded.encode() == blob, "encode(decode(blob)) is another blob"
         self.reduction = decoded
 
+    def refuse(self, share: float) -> None:
+        """State without its end, or of another format, is an error of one code."""
+        blob = self.reduction.encode()
+        for damaged in (blob[: min(int(share * len(blob)), len(blob) - 1)], bytes([blob[0] ^ 0x80]) + blob[1:]):
+            with pytest.raises(HilcastError, match=r"^state-format: "):
+                self.contract.decode(damaged)
+
     # --- assertions after every step
 
     def held_points(self) -> Points:
@@ -374,6 +389,21 @@ class _Machine(RuleBasedStateMachine):
         assert stats["forwarded"] == len(forwarded)
         assert stats["withheld"] >= 0
         assert stats["bytes"] >= 0
+        self.check_fates()
+
+    def check_fates(self) -> None:
+        """Whoever is said to carry an entry is held, and holds it; nothing else is said of what is there."""
+        fates = self.reduction.fates(list(self.live))
+        assert fates.keys() == self.live.keys()
+        for id, fate in fates.items():
+            assert self.reduction.fate(id).how == fate.how
+            named = fate.carriers(id) if self.live[id] else ()
+            assert set(named) <= set(self.held), f"{fate} of {id} names strangers"
+            held = frozenset().union(*(self.held_sets[name] for name in named))
+            if fate.how == "forwarded":
+                assert held == self.live[id], f"{id} is not what is held of it"
+            elif named and not fate.more and self.contract.guarantee != "one-sided":
+                assert self.live[id] <= held, f"{fate} of {id}: not all of it is held"
 
 
 # --- the same in any process --------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import HilcastError
-from state.reductions.hybrid import COVERED, EXHAUSTED, UNCOVERED, Hybrid, covers, subtract
+from state.reductions.hybrid import Hybrid
 from state.space.boxes import Boxes
 from state.space.ranks import ABSENT, PRESENT_MAX
+from state.space.subtraction import COVERED, EXHAUSTED, UNCOVERED, covers, subtract
 from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
 
 DOMAIN = Boxes.of([([0, 0], [4, 4])])
@@ -158,7 +159,7 @@ def test_a_retired_entry_leaves_in_the_same_step() -> None:
     delta = h.update({"large": Boxes.of([([0, 0], [5, 5])])})
     assert set(delta.added) == {"large"}
     assert delta.removed == ("small",)
-    assert h.group("small") == h.group("within") == ("large",)
+    assert h.fate("small").by == h.fate("within").by == ("large",)
     back = h.update({}, ["large"])
     assert set(back.added) == {"small"}
     assert back.removed == ("large",)
@@ -174,10 +175,10 @@ def test_what_lies_inside_a_withheld_entry_is_retired_to_its_group() -> None:
     delta = h.update({"new": Boxes.of([([3, 3], [7, 7])])})
     assert not delta.added
     assert delta.removed == ("across",)
-    assert set(h.group("across") or ()) == set(h.group("inner") or ()) == {"left", "right"}
+    assert set(h.fate("across").by) == set(h.fate("inner").by) == {"left", "right"}
     back = h.update({}, ["right"])
     assert set(back.added) == {"new"}
-    assert h.group("across") == ("new",)
+    assert h.fate("across").by == ("new",)
 
 
 def test_only_what_was_covered_is_judged_again() -> None:

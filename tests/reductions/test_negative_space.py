@@ -413,7 +413,7 @@ def test_arrays_out_of_messages_compile_nothing_anew() -> None:
 @pytest.mark.parametrize("blob", [b"", b"\x09rest"])
 def test_a_strange_blob_is_refused(blob: bytes) -> None:
     """State of another format is refused with its code."""
-    with pytest.raises(HilcastError, match="bad-state"):
+    with pytest.raises(HilcastError, match="state-format"):
         NegativeSpace.decode(blob, line(0, 9), {})
 
 

@@ -87,6 +87,10 @@ WRONG: list[tuple[str, dict[str, object], str]] = [
     ),
     ("mics", {"colour": "blue"}, "parameters.colour: unknown key"),
     ("mics", {"gap_cell": 3}, "parameters.gap_cell: unknown key; did you mean 'gap_cells'?"),
+    ("merging", {"budget": -1}, "parameters.budget: must be a number from 0, not -1"),
+    ("merging", {"budget": "much"}, "parameters.budget: must be a number from 0, not 'much'"),
+    ("merging", {"budget": True}, "parameters.budget: must be a number from 0, not true"),
+    ("merging", {"gap": 1}, "parameters.gap: unknown key"),
     ("negative-space", {"mode": "fuzzy"}, "parameters.mode: must be one of exact, approximate, not 'fuzzy'"),
     ("negative-space", {"k": 0}, "parameters.k: must be an integer from 1 to 9223372036854775807, not 0"),
     ("negative-space", {"k": True}, "parameters.k: must be an integer from 1 to 9223372036854775807, not true"),
@@ -146,6 +150,7 @@ def test_a_wrong_parameter_is_named_with_its_value(reduction: str, parameters: d
 GOOD: list[tuple[str, dict[str, object]]] = [
     ("mics", {"merging": "imperfect", "budget": 0.2, "cap": 64, "mode": "projected", "exact": "pairwise"}),
     ("mics", {"mode": "indexed", "exact": "negative-space"}),
+    ("merging", {"budget": 0.5}),
     ("negative-space", {"mode": "approximate", "k": 7, "rebuild": 2}),
 ]
 

@@ -91,7 +91,7 @@ def test_within_the_cap_it_withholds_and_promotes() -> None:
     p = Probabilistic(SQUARE, {"trials_max": 10**6})
     p.update(pinwheel() | {"e": Boxes.of([([500, 500], [500, 500])])})
     assert not p.update({"s": MIDDLE})
-    assert set(p.group("s") or ()) == set("abcde")
+    assert set(p.fate("s").by) == set("abcde")
     delta = p.update({}, ["e"])
     assert set(delta.added) == {"s"}
     assert delta.removed == ("e",)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.errors import HilcastError
 from state.reductions.rectangle_merging import RectangleMerging, added_space
-from state.reductions.reduction import Reduction, add, remove
+from state.reductions.reduction import Fate, Reduction, add, remove
 from state.space.boxes import Boxes
 from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
 
@@ -69,7 +67,7 @@ def test_figure_5b() -> None:
     for id, low, high in (("a", [0, 0], [1, 1]), ("b", [1, 2], [2, 3]), ("c", [3, 1], [4, 2])):
         add(merging, id, Boxes.of([(low, high)]))
     assert merging.rectangles() == Boxes.of([([0, 0], [4, 3])])
-    assert list(merging.forwarded()) == ["0.a"]
+    assert list(merging.forwarded()) == ["a"]
 
 
 def test_what_is_covered_changes_nothing() -> None:
@@ -78,7 +76,7 @@ def test_what_is_covered_changes_nothing() -> None:
     add(merging, "small", Boxes.of([([0, 0], [1, 1])]))
     add(merging, "tall", Boxes.of([([2, 0], [4, 4])]))
     inner = Boxes.of([([2, 0], [3, 1])])
-    assert merging.decide(inner).by == ("0.tall",)
+    assert merging.decide(inner).by == ("tall",)
     assert not add(merging, "inner", inner)
 
 
@@ -90,16 +88,21 @@ def test_a_withdrawal_leaves_no_trace() -> None:
     add(merging, "right", Boxes.of([([3, 0], [4, 4])]))
     assert len(merging.forwarded()) == 1
     delta = remove(merging, "middle")
-    assert list(delta.added) == ["0.left", "0.right"]
+    assert list(delta.added) == ["left", "right"]
     assert merging.rectangles() == Boxes.of([([0, 0], [1, 4]), ([3, 0], [4, 4])])
 
 
-@pytest.mark.parametrize("parameters", [{"budget": -1}, {"budget": "much"}, {"budget": True}, {"gap": 1}])
-def test_wrong_parameters_are_refused(parameters) -> None:
-    """Anything but a budget from 0 is a fault."""
-    assert RectangleMerging.check_parameters(parameters)
-    with pytest.raises(HilcastError, match=r"^bad-config: "):
-        RectangleMerging(CUBE, parameters)
+def test_ids_are_those_of_entries_and_of_their_boxes() -> None:
+    """A group goes under the id of its first member; a second box of an entry is told apart by its number."""
+    merging = RectangleMerging(CUBE)
+    add(merging, "two", Boxes.of([([0, 0], [0, 0]), ([3, 3], [4, 4])]))
+    add(merging, "one", Boxes.of([([0, 4], [1, 4])]))
+    assert list(merging.forwarded()) == ["two", "two.1", "one"]
+    assert merging.fate("two") == Fate("forwarded", ("two", "two.1"))
+    assert merging.fate("one") == Fate("forwarded")
+    add(merging, "beside", Boxes.of([([2, 3], [2, 4])]))
+    assert merging.fate("two") == Fate("merged", ("two", "two.1"))
+    assert merging.fate("beside") == Fate("merged", ("two.1",))
 
 
 @given(boxes_of_one, boxes_of_one, st.sampled_from([2**63 - 5, 2**53, -(2**63)]), st.sampled_from([1, 2**30]))

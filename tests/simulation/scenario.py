@@ -181,6 +181,7 @@ class Scenario:
 REDUCTIONS: dict[str, tuple[str, ...]] = {
     "none": ("",),
     "covering": ("",),
+    "merging": ("", "budget = 0.5"),
     "mics": (
         "",
         "cap = 2",
@@ -316,7 +317,7 @@ def _draw_type(rng: random.Random, kind: str, brokers: int, pruning: random.Rand
     least = -(-(cubes.bit_length() - 1) // max(1, len(index)))
     bits = rng.choice((None, max(least, 2), max(least, 3), max(least, 5))) if index else None
     reduction = rng.choice(
-        ("none", "covering", "covering", "mics", "mics", "negative-space", "hybrid", "probabilistic")
+        ("none", "covering", "covering", "merging", "mics", "mics", "negative-space", "hybrid", "probabilistic")
     )
     parameters, advertisements = rng.choice(REDUCTIONS[reduction]), rng.random() < 0.3
     budgets = (pruning.choice(BUDGETS) if advertisements else None, pruning.choice(BUDGETS))

@@ -29,6 +29,7 @@ name = {{ kind = "text" }}
 
 REDUCTIONS = [
     ("covering", "{}"),
+    ("merging", "{ budget = 0.5 }"),
     ("mics", "{}"),
     ("mics", '{ merging = "imperfect", gap_cells = 40 }'),
     ("mics", '{ mode = "indexed" }'),

@@ -43,7 +43,7 @@ def test_the_seeds_draw_what_the_simulator_promises():
     scenarios = [draw(seed, mixed, Size.of(seed)) for seed in SEEDS]
     types = [t for s in scenarios for config in s.configs() for t in config.types.values()]
     reductions = {t.reduction for t in types}
-    assert reductions == {"none", "covering", "mics", "negative-space", "probabilistic", "hybrid"}
+    assert reductions == {"none", "covering", "merging", "mics", "negative-space", "probabilistic", "hybrid"}
     assert {t.advertisements for t in types} == {True, False}
     assert {len(s.hosting) for s in scenarios} >= {1, 2, 3, 4}
     sizes = [len(s.configs()[0].overlay.brokers) for s in scenarios]

@@ -94,7 +94,7 @@ class Drill:
         return matched
 
 
-REDUCTIONS = ["none", "covering", "mics", "negative-space"]
+REDUCTIONS = ["none", "covering", "merging", "mics", "negative-space"]
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)

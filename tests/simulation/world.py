@@ -76,7 +76,7 @@ class Log:
     def lose(self, topic: str, offset: int) -> None:
         """Let a record be gone; its offset stays."""
         lost = self.topics[topic][offset]
-        self.topics[topic][offset] = replace(lost, key=None, value=None, headers=())
+        self.topics[topic][offset] = msgspec.structs.replace(lost, key=None, value=None, headers=())
 
     def compact(self, topic: str) -> None:
         """Keep the last record of each key, and no key whose last record is null."""

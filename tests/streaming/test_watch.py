@@ -1,0 +1,92 @@
+"""What the driver looks after, with everything around it made by hand."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from state.config import parse
+from state.errors import HilcastError
+from streaming import watch
+from streaming.watch import Watch
+
+CONFIG = parse("""
+[overlay]
+brokers = ["b1"]
+links = []
+[types.t.attributes]
+x = { kind = "int" }
+""")
+
+
+class Around:
+    """Stand-ins for all that the watch works with; each notes that it was asked, and fails if it is told to."""
+
+    def __init__(self):
+        self.asked: list[str] = []
+        self.fail: dict[str, Exception] = {}
+
+    def did(self, what, answer=None):
+        self.asked.append(what)
+        if what in self.fail:
+            raise self.fail[what]
+        return answer
+
+    def watch(self):
+        return Watch(
+            CONFIG,
+            1,
+            registry=SimpleNamespace(catch_up=lambda: self.did("registry", []), facts={}),
+            timers=SimpleNamespace(fire=lambda now, facts: 0),
+            grouper=SimpleNamespace(tick=lambda began: self.did("groups"), topics=set),
+            listener=SimpleNamespace(latest={}, batches={"route": 1}),
+            redis=SimpleNamespace(missing=lambda keys, generation: self.did("redis", [])),
+            topics=SimpleNamespace(
+                ensure_needed=lambda: self.did("topics", []), recreate=lambda names: self.did("destinations", [])
+            ),
+            writer=SimpleNamespace(send=lambda key, message: None, flush=lambda: None, nudge=lambda timeout_s: None),
+        )
+
+
+ALL = ["registry", "redis", "groups", "topics", "destinations"]
+
+
+def test_every_duty_has_its_time(monkeypatch):
+    """The registry is followed at every look, Redis and groups each second, topics every five."""
+    around, now = Around(), [100.0]
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
+    made = around.watch()
+    for now[0], asked in ((100.0, ALL), (100.3, ALL[:1]), (101.2, ALL[:3]), (105.4, ALL)):
+        around.asked.clear()
+        made.look()
+        assert around.asked == asked
+
+
+@pytest.mark.parametrize(
+    "error",
+    [HilcastError("kafka-away", "no answer"), KafkaException(KafkaError(KafkaError._TIMED_OUT))],
+    ids=["ours", "librdkafka's"],
+)
+def test_what_kafka_does_not_allow_is_told_once_and_keeps_nothing_else_from_being_done(error, caplog):
+    """A registry that cannot be read is said, not at every look; topics that had gone are still recreated."""
+    around = Around()
+    around.fail = {"registry": error, "groups": error}
+    made = around.watch()
+    logging.getLogger("hilcast.watch").addHandler(caplog.handler)
+    made.look()
+    made.look()
+    logging.getLogger("hilcast.watch").removeHandler(caplog.handler)
+    assert around.asked == [*ALL, "registry"]
+    assert len({record.getMessage() for record in caplog.records}) == 1
+    assert len(caplog.records) <= 2  # the handler of the root may see it, too
+
+
+def test_what_is_no_trouble_of_kafka_ends_the_job():
+    """An error of another kind is not swallowed."""
+    around = Around()
+    around.fail = {"redis": HilcastError("state-format", "foreign")}
+    with pytest.raises(HilcastError, match="state-format"):
+        around.watch().look()
