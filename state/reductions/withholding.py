@@ -76,7 +76,7 @@ class Withholding:
 
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         """Whether the active entries cover an entry with boxes, and which of them do; counts what was done."""
-        raise NotImplementedError
+        raise AssertionError("Withholding is not used by itself")
 
     def _own(self) -> bytes:
         """What the method keeps besides the entries, packed."""
