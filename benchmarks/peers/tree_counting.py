@@ -27,11 +27,11 @@ def count_boxes(matcher: TreeMatcher, lows: Ranks, highs: Ranks) -> Ints:
 def count(packed: Packed, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints]:
     """Return (counts, visited): how many living boxes meet each query box, and how many nodes were looked at."""
     whole = packed.live == len(packed.owners)
-    return _count(packed.nodes, _leaf_numbers(packed.nodes), packed.alive, whole, lows, highs)
+    return _count_all(packed.nodes, _sizes(packed.nodes), packed.alive, whole, lows, highs)
 
 
 @njit
-def _leaf_numbers(nodes: Nodes) -> Ints:
+def _sizes(nodes: Nodes) -> Ints:
     """N_A of each node: how many boxes are below it. Nodes come before those below them."""
     size = nodes.end - nodes.first
     for node in range(len(size) - 1, -1, -1):
@@ -41,7 +41,7 @@ def _leaf_numbers(nodes: Nodes) -> Ints:
 
 
 @njit
-def _count(nodes: Nodes, size: Ints, alive: Bools, whole: bool, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints]:
+def _count_all(nodes: Nodes, size: Ints, alive: Bools, whole: bool, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints]:
     """If `whole`, nothing is dead, and a node inside the query counts as it is."""
     first, end, leaf = nodes.first, nodes.end, nodes.leaf
     corners, below = nodes.corners, nodes.below
