@@ -83,7 +83,7 @@ class Withholding(ABC):
         """What the method keeps besides the entries, packed."""
         return b""
 
-    def _restore_own(self, blob: bytes) -> None:
+    def _restore_own(self, blob: bytes) -> None:  # noqa: B027 most methods keep nothing of their own
         """Become what `_own` packed; the entries are restored already."""
 
     # --- changes
@@ -127,7 +127,7 @@ class Withholding(ABC):
             self._let_go(id)
         return again
 
-    def _settle(self) -> None:
+    def _settle(self) -> None:  # noqa: B027 most methods have nothing to do
         """What a method does when entries left and the others are judged, before the step is told."""
 
     def _put_in(self, id: str, boxes: Boxes) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from state.config import Distribution, parse
-from state.distribution.grouping import Grouping
+from state.distribution.broker_groups import BrokerGroups
 from state.routing import delivery, route
 from state.space.boxes import Boxes
 from tests.simulation.slices import Slices
@@ -92,7 +92,7 @@ def test_batches_that_crash_are_replayed_and_lose_nothing(seed):
 def test_clients_are_served_together_by_an_assignment():
     """An assignment of a broker goes into its snapshot: what it shares reaches the same clients, in fewer copies."""
     world = world_of(grouped=True)
-    grouping = Grouping(Distribution(1, threshold=0.0), world.config.types)
+    grouping = BrokerGroups(Distribution(1, threshold=0.0), world.config.types)
     for id, client in (("s0", "ann"), ("s3", "ann")):
         grouping.put("t", id, client, Boxes.everything(1))
     grouping.settle()
