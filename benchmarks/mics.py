@@ -46,6 +46,7 @@ from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 from state.space.hilbert import encode
+from state.space.packing import pack_ranges
 from state.space.ranges import Ranges, boxes_ranges
 
 TABLE_1_MS = {2: (0.1, 0.1, 0.3, 1.0), 3: (0.1, 0.3, 1.9, 12.8), 4: (0.1, 1.1, 10.2, 124.1)}
@@ -656,7 +657,7 @@ def state(scale: float) -> None:
         assert Mics.decode(blob, work.domain).table() == mics.table()
         n = mics.stats()["ranges"]
         ids = sum(map(len, entries))
-        table = len(CompiledTable(mics.table()).encode())
+        table = len(pack_ranges(mics.table()))
         rows.append(
             (f"{d}-D", work.n, n, batch, (len(blob) - ids) / n, 24.0, table / len(mics.table()), packing, unpacking)
         )

@@ -26,7 +26,7 @@ class DriverWriter:
                 "enable.idempotence": "true",
                 "linger.ms": "5",
                 "message.max.bytes": str(OUTPUT_BYTES_MAX),
-                "delivery.report.only.error": "true",
+                "delivery.report.only.error": True,
                 "on_delivery": _report,
             }
         )

@@ -181,9 +181,8 @@ class SubsetTables:
 
     def stats(self) -> dict[str, int | float]:
         each = [table.stats() for table in self.tables]
-        return {name: sum(stats[name] for stats in each) for name in ("forwarded", "withheld", "ranges", "bytes")} | {
-            "entries": len(self.tables[0])
-        }
+        sums = {name: sum(stats[name] for stats in each) for name in ("forwarded", "withheld", "ranges", "bytes")}
+        return sums | {"entries": each[0]["entries"]}
 
     def check(self) -> None:
         for table in self.tables:

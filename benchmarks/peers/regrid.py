@@ -30,11 +30,11 @@ def rebuilt(old: Mics, domain: tuple[int, int] | Geometry, entries: Mapping[str,
     of both grids look alike and mean different cells, so the step sends every new range and removes every old
     one without a namesake. Guarantee: an entry that is not among `entries` is an error, never a loss.
     """
-    missing = sorted(set(old.ids()) - set(entries))
+    missing = sorted(set(old.entries()) - set(entries))
     if missing:
         raise HilcastError("stale-grid", f"{len(missing)} live entries not on the new grid, first {missing[0]!r}")
     new = Mics(domain, {name: value for name, value in asdict(old.parameters).items() if value is not None})
-    new.update({id: entries[id] for id in old.ids()})
+    new.update({id: entries[id] for id in old.entries()})
     forwarded = new.forwarded()
     return new, Delta(forwarded, tuple(id for id in old.forwarded() if id not in forwarded))
 

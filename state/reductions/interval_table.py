@@ -25,7 +25,6 @@ from sortedcontainers import SortedDict
 from state.arrays import Bools, Ints
 from state.errors import HilcastError
 from state.kernels import njit
-from state.space.packing import pack_ranges, unpack_ranges
 from state.space.ranges import Ranges
 
 Range = tuple[int, int]
@@ -302,19 +301,6 @@ def _position(h: int, starts: Ints, buckets: Ints, first: int, shift: int) -> in
 
 
 @njit
-def _find_all(indices: Ints, starts: Ints, ends: Ints, buckets: Ints, shift: int, found: Ints) -> None:
-    """Write for each index the position of the range that holds it, or -1."""
-    first, last = starts[0], ends[-1]
-    for i in range(indices.shape[0]):
-        h = indices[i]
-        found[i] = -1
-        if first <= h <= last:
-            at = _position(h, starts, buckets, first, shift)
-            if ends[at] >= h:
-                found[i] = at
-
-
-@njit
 def _holds_all(
     indices: Ints,
     starts: Ints,
@@ -323,7 +309,7 @@ def _holds_all(
     shift: int,
     held: Bools,
 ) -> None:
-    """`_find_all` where only yes or no is asked."""
+    """Write for each index whether a range holds it."""
     first, last = starts[0], ends[-1]
     for i in range(indices.shape[0]):
         h = indices[i]
@@ -343,8 +329,6 @@ class CompiledTable:
     >>> table = CompiledTable(Ranges(np.array([32, 45, 50]), np.array([35, 46, 55])))
     >>> table.lookup(np.array([28, 52, 50]))  # p1, p2, p3 of figure 3
     array([False,  True,  True])
-    >>> table.find(np.array([28, 52, 50]))
-    array([-1,  2,  2])
     """
 
     def __init__(self, ranges: Ranges) -> None:
@@ -377,26 +361,6 @@ class CompiledTable:
             _holds_all(indices, self.starts, self.ends, self._buckets, self._shift, held)
         return held
 
-    def find(self, indices: Ints) -> Ints:
-        """The position of the range that holds each index, -1 where none does."""
-        found = np.full(len(indices), -1, np.int64)
-        if len(self):
-            indices = np.ascontiguousarray(indices, np.int64)
-            _find_all(indices, self.starts, self.ends, self._buckets, self._shift, found)
-        return found
-
-    def encode(self) -> bytes:
-        """Pack the ranges; see `pack_ranges`."""
-        return pack_ranges(self.ranges)
-
-    @classmethod
-    def decode(cls, blob: bytes) -> CompiledTable:
-        return cls(unpack_ranges(blob))
-
-    def describe(self, limit: int = 10) -> str:
-        """The table in words, for people."""
-        return describe_ranges(self.ranges, limit)
-
     def check(self) -> None:
         """Assert: sorted, disjoint, and each bucket points at its first start."""
         assert (self.starts <= self.ends).all()
@@ -405,23 +369,3 @@ class CompiledTable:
             starts_of = (self.starts - self._first) >> self._shift
             counts = np.bincount(starts_of, minlength=len(self._buckets) - 1)
             assert (np.diff(self._buckets) == counts).all()
-
-
-# --- packed and readable ------------------------------------------------------------------------------------
-
-
-def describe_ranges(ranges: Ranges, limit: int = 10) -> str:
-    """A table in words: how much it holds, and its first ranges.
-
-    >>> print(describe_ranges(Ranges(np.array([32, 45, 50]), np.array([35, 46, 55])), limit=2))
-    3 ranges, 12 cells
-      [32, 35]  4 cells
-      [45, 46]  2 cells
-      and 1 more
-    """
-    lines = [f"{len(ranges)} ranges, {cells_of(ranges)} cells"]
-    for start, end in zip(ranges.starts[:limit].tolist(), ranges.ends[:limit].tolist(), strict=True):
-        lines.append(f"  [{start}, {end}]  {end - start + 1} cells")
-    if len(ranges) > limit:
-        lines.append(f"  and {len(ranges) - limit} more")
-    return "\n".join(lines)

@@ -137,13 +137,6 @@ class Mics:
 
     # --- reading
 
-    def __len__(self) -> int:
-        return len(self._owners)
-
-    def ids(self) -> list[str]:
-        """The live entries' ids, oldest first."""
-        return list(self._owners)
-
     def table(self) -> Ranges:
         """What is forwarded, as arrays."""
         if self._arrays is None:

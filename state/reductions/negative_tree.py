@@ -525,25 +525,11 @@ class NegativeTree:
         """
         return not _meets_any(self._bounds, self._child, owned(low), owned(high), self._stack)
 
-    def all_covered(self, boxes: Boxes) -> bool:
-        """Tell whether nothing of any of `boxes` is negative."""
-        return all(self.covered(low, high) for low, high in boxes)
-
     def meeting(self, low: Ranks, high: Ranks) -> Boxes:
         """The parts of the negative boxes inside [low, high], in the order of their low corners."""
         n_hits, _ = self._find(owned(low), owned(high))
         rows = self._bounds[self._hits[:n_hits]]
         return in_order(Boxes(np.maximum(rows[:, : self.d], low), np.minimum(rows[:, self.d :], high)))
-
-    def witness(self, boxes: Boxes) -> Ranks | None:
-        """A point of `boxes` that is negative, or None: the first by box, then by coordinates.
-
-        Guarantee: a returned point is a proof; None says that everything is covered.
-        """
-        for low, high in boxes:
-            if not self.covered(low, high):
-                return self.meeting(low, high).lows[0]
-        return None
 
     def boxes(self) -> Boxes:
         """The negative boxes, in the order of their low corners."""

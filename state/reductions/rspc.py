@@ -92,29 +92,20 @@ def _below(state: Words, width: np.uint64) -> np.uint64:
 
 
 @njit
-def draw_points(low: Ranks, high: Ranks, n: int, seed: np.uint64) -> Ranks:
-    """`n` uniform points of the box, each rank of up to 2^64 equally likely."""
-    state = np.array([seed], np.uint64)
-    points = np.empty((n, len(low)), np.int64)
-    for i in range(n):
-        for j in range(len(low)):
-            width = np.uint64(high[j]) - np.uint64(low[j]) + _ONE
-            points[i, j] = np.int64(np.uint64(low[j]) + _below(state, width))
-    return points
+def draw(low: Ranks, high: Ranks, state: Words, point: Ranks) -> None:
+    """Write a uniform point of the box to `point`, each rank of up to 2^64 equally likely."""
+    for j in range(len(low)):
+        width = np.uint64(high[j]) - np.uint64(low[j]) + _ONE
+        point[j] = np.int64(np.uint64(low[j]) + _below(state, width))
 
 
 @njit
 def guess(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, trials: int, seed: np.uint64, point: Ranks) -> int:
-    """Algorithm 1: the number of guesses until one lies in no row, left in `point`; `trials` + 1 if none does.
-
-    The draws are those of `draw_points`.
-    """
+    """Algorithm 1: the number of guesses until one lies in no row, left in `point`; `trials` + 1 if none does."""
     k, m = lows.shape
     state = np.array([seed], np.uint64)
     for trial in range(trials):
-        for j in range(m):
-            width = np.uint64(high[j]) - np.uint64(low[j]) + _ONE
-            point[j] = np.int64(np.uint64(low[j]) + _below(state, width))
+        draw(low, high, state, point)
         held = False
         for i in range(k):
             held = True
@@ -139,9 +130,7 @@ def _guess_owners(
     """
     k, m = lows.shape
     for trial in range(trials):
-        for j in range(m):
-            width = np.uint64(high[j]) - np.uint64(low[j]) + _ONE
-            point[j] = np.int64(np.uint64(low[j]) + _below(state, width))
+        draw(low, high, state, point)
         holder = -1
         for i in range(k):
             if holder >= 0 and not used[i]:

@@ -15,6 +15,7 @@ A method supplies the judge: is this entry covered, and by whom? `covering.py`, 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar, Self
@@ -45,7 +46,7 @@ class _State(msgspec.Struct, array_like=True):
     """The method's own."""
 
 
-class Withholding:
+class Withholding(ABC):
     """Entries towards one neighbour; those that the method finds covered are withheld.
 
     Guarantee: each entry is active, or the judge found it covered by active ones that still are or were replaced by
@@ -74,15 +75,15 @@ class Withholding:
 
     # --- what a method supplies
 
+    @abstractmethod
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         """Whether the active entries cover an entry with boxes, and which of them do; counts what was done."""
-        raise AssertionError("Withholding is not used by itself")
 
     def _own(self) -> bytes:
         """What the method keeps besides the entries, packed."""
         return b""
 
-    def _restore_own(self, blob: bytes) -> None:
+    def _restore_own(self, blob: bytes) -> None:  # noqa: B027 most methods keep nothing of their own
         """Become what `_own` packed; the entries are restored already."""
 
     # --- changes
@@ -126,7 +127,7 @@ class Withholding:
             self._let_go(id)
         return again
 
-    def _settle(self) -> None:
+    def _settle(self) -> None:  # noqa: B027 most methods have nothing to do
         """What a method does when entries left and the others are judged, before the step is told."""
 
     def _put_in(self, id: str, boxes: Boxes) -> None:

@@ -189,8 +189,9 @@ class Running:
             if client and output.topic == self.topics.deliver(client) and choices and self.rng.random() < 0.8:
                 kept = tuple(h for h in output.headers if not h[0].startswith("hilcast_"))
                 event = event_digest(headers["ce_source"], headers["ce_id"]).hex().encode()
-                named = together.setdefault((self.rng.choice(choices), output.key, output.value, kept, event), {})
-                named[client] = headers["hilcast_subscriptions"].decode().split(",")
+                message = (self.rng.choice(choices), output.key, output.value, kept, event)
+                named = together.setdefault(message, {}).setdefault(client, [])
+                named += headers["hilcast_subscriptions"].decode().split(",")
             else:
                 yield output
         for (topic, key, value, kept, event), matched in together.items():

@@ -401,7 +401,7 @@ def test_arrays_out_of_messages_compile_nothing_anew() -> None:
             high = np.asfortranarray(np.array([[i + 20, 3 * i + 30], [0, 0]]))[:1]
             space.decide(Boxes(low, high))
             space.update({str(i): Boxes(low, high)})
-            space.tree.witness(Boxes(low, high))
+            space.tree.meeting(low[0], high[0])
         space.update({}, ["0", "5"])
         NegativeSpace.decode(space.encode(), Boxes.of([([0, 0], [99, 99])]), {"mode": mode}).update({}, ["7"])
     assert [len(kernel.signatures) for kernel in KERNELS] == before

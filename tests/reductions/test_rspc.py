@@ -18,7 +18,7 @@ from state.reductions.conflict_table import ConflictTable
 from state.reductions.rspc import (
     _subset,
     decide,
-    draw_points,
+    draw,
     error_after,
     guess,
     largest_first,
@@ -66,6 +66,14 @@ def naive_draws(box: Box, n: int, seed: int) -> list[list[int]]:
                 x = bits()
             point.append(low + (x * width >> 64))
         points.append(point)
+    return points
+
+
+def draw_points(low: np.ndarray, high: np.ndarray, n: int, seed: np.uint64) -> np.ndarray:
+    """The first `n` points that guesses draw under a seed."""
+    state, points = np.array([seed], np.uint64), np.empty((n, len(low)), np.int64)
+    for point in points:
+        draw(low, high, state, point)
     return points
 
 
