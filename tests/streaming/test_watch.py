@@ -41,7 +41,7 @@ class Around:
             1,
             registry=SimpleNamespace(catch_up=lambda: self.did("registry", []), facts={}),
             timers=SimpleNamespace(fire=lambda now, facts: 0),
-            grouper=SimpleNamespace(tick=lambda began: self.did("groups"), topics=set),
+            groups=SimpleNamespace(tick=lambda began: self.did("groups"), topics=set),
             listener=SimpleNamespace(latest={}, batches={"route": 1}),
             redis=SimpleNamespace(missing=lambda keys, generation: self.did("redis", [])),
             topics=SimpleNamespace(
