@@ -101,13 +101,6 @@ def load_part(blob: bytes) -> CompiledPart:
     return formats.read("an index", FORMAT, blob, CompiledPart)
 
 
-def join_boxes(boxes: list[Boxes], d: int) -> Boxes:
-    """Several sets of boxes as one."""
-    if not boxes:
-        return Boxes.empty(d)
-    return Boxes(np.concatenate([b.lows for b in boxes]), np.concatenate([b.highs for b in boxes]))
-
-
 def join_ranges(ranges: list[Ranges]) -> Ranges:
     """The union of several sets of ranges, sorted and disjoint."""
     if not ranges:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from state.arrays import Bools, Ints
-from state.compiled_part import join_boxes, join_ranges
+from state.compiled_part import join_ranges
 from state.kernels import njit
 from state.space.boxes import Boxes
 from state.space.packing import Geometry
@@ -39,8 +39,8 @@ def meeting(geometries: Sequence[Geometry], space: Sequence[Geometry]) -> Bools:
         hits = (table.starts[first] <= ends) & (table.ends[first] >= starts)
     else:
         d = space[0].d
-        boxes = join_boxes([one for one in geometries if isinstance(one, Boxes)], d)
-        other = join_boxes([one for one in space if isinstance(one, Boxes)], d)
+        boxes = Boxes.concatenated([one for one in geometries if isinstance(one, Boxes)], d)
+        other = Boxes.concatenated([one for one in space if isinstance(one, Boxes)], d)
         hits = _boxes_meeting(boxes.lows, boxes.highs, other.lows, other.highs)
     found[owners[hits]] = True
     return found

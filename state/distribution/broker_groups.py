@@ -119,10 +119,7 @@ class BrokerGroups:
         self._next = max(self._next, len(state.owners))
         sizes = [len(boxes) for _, boxes in state.boxes.values()]
         clients = [self._clients.setdefault(client, len(self._clients)) for client, _ in state.boxes.values()]
-        joined = Boxes(
-            np.concatenate([b.lows for _, b in state.boxes.values()]),
-            np.concatenate([b.highs for _, b in state.boxes.values()]),
-        )
+        joined = Boxes.concatenated([boxes for _, boxes in state.boxes.values()], self.types[type_name].d)
         state.groups = Groups.form(
             grid,
             joined,

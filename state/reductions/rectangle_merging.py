@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from state import formats
-from state.arrays import Bools, Floats
+from state.arrays import Bools, Floats, Ints
 from state.reductions.entry_rows import EntryRows
 from state.reductions.parameters import MergingSettings, read
 from state.reductions.reduction import Decision, Delta, Fate
@@ -77,6 +77,7 @@ class RectangleMerging:
 
     Implements [MICS09] figure 5b. A group that loses a member is taken apart and its members are placed anew, in the
     step that takes the old rectangle back, so that nothing remains of what was withdrawn and nothing else is lost.
+    What a new or grown rectangle contains joins it.
     Guarantee: a budget of 0: exact; else a superset, each merge adding at most `budget` times what it merges.
     Cost: O(groups * d) a box, vectorised; a removal that of the group's members.
 
@@ -136,35 +137,65 @@ class RectangleMerging:
         return Delta(new, tuple(removed))
 
     def _take_apart(self, gone: Sequence[str]) -> list[Member]:
-        """Dissolve every group with a member that goes; return the members that stay."""
-        leaving = [(id, i) for id in gone for i in range(len(self._entries[id]))]
-        stay: list[Member] = []
-        for name in dict.fromkeys(self._of[member] for member in leaving):
-            self._before.setdefault(name, self._rectangles.remove(name))
-            stay += self._groups.pop(name)
-        for member in stay:
+        """Dissolve every group with a member that goes; return the members that stay without one.
+
+        A group stays as it is where one of those that stay is the whole rectangle.
+        """
+        leaving = {(id, i): None for id in gone for i in range(len(self._entries[id]))}
+        homeless: list[Member] = []
+        for name in dict.fromkeys(self._of.pop(member) for member in leaving):
+            rectangle = self._rectangles.remove(name)
+            self._before.setdefault(name, rectangle)
+            stay = [member for member in self._groups.pop(name) if member not in leaving]
+            whole = next((member for member in stay if self._is_whole(member, rectangle)), None)
+            if whole is None:
+                homeless += stay
+                continue
+            first = stay[0] if _name(stay[0]) == name else whole
+            self._form([first, *(member for member in stay if member != first)], rectangle)
+        for member in homeless:
             del self._of[member]
-        going = set(leaving)
-        return [member for member in stay if member not in going]
+        return homeless
+
+    def _is_whole(self, member: Member, rectangle: Boxes) -> bool:
+        low, high = self._box(member)
+        return bool((low == rectangle.lows[0]).all() and (high == rectangle.highs[0]).all())
+
+    def _form(self, group: list[Member], rectangle: Boxes) -> None:
+        """Make a group, named after its first member."""
+        name = _name(group[0])
+        self._before.setdefault(name, None)
+        self._groups[name] = group
+        self._of |= dict.fromkeys(group, name)
+        self._rectangles.add(name, rectangle)
 
     def _place(self, member: Member) -> None:
         """Add one box to a group that holds it, to the one that grows least, or make it a group."""
         low, high = self._box(member)
-        name, box = self._holding(low, high), Boxes(low[None], high[None])
-        grown = self._cheapest(low, high) if name is None else name
-        if grown is None:
-            name = self._of[member] = _name(member)
-            self._before.setdefault(name, None)
-            self._groups[name] = [member]
-            self._rectangles.add(name, box)
+        holding = self._holding(low, high)
+        if holding is not None:
+            self._groups[holding].append(member)
+            self._of[member] = holding
+            self._merged += 1
             return
-        self._groups[grown].append(member)
-        self._of[member] = grown
-        self._merged += 1
-        if name is None:
-            old = self._rectangles.remove(grown)
-            self._before.setdefault(grown, old)
-            self._rectangles.add(grown, old.joined(box).bounding())
+        grown = self._cheapest(low, high)
+        group, rectangle = [member], Boxes(low[None], high[None])
+        if grown is not None:
+            rectangle = rectangle.joined(self._absorbed(grown, group)).bounding()
+        for inner in self._rectangles.inside(rectangle):
+            self._absorbed(inner, group)
+        self._merged += len(group) > 1
+        if grown is not None:
+            # The new one is no reason to call the group by another name.
+            group.append(group.pop(0))
+        self._form(group, rectangle)
+
+    def _absorbed(self, name: str, group: list[Member]) -> Boxes:
+        """Let the members of a group join another; the rectangle that they had."""
+        rectangle = self._rectangles.remove(name)
+        self._before.setdefault(name, rectangle)
+        group += self._groups.pop(name)
+        return rectangle
 
     def _box(self, member: Member) -> tuple[Ranks, Ranks]:
         boxes = self._entries[member[0]]
@@ -271,13 +302,21 @@ class RectangleMerging:
         whole = sorted(positions.tolist()) == list(range(len(members))) and int(sizes.sum()) == len(members)
         if not whole or at != len(state.groups) or not (sizes > 0).all():
             raise formats.unreadable("merged rectangles", f"groups of {len(boxes)} boxes")
-        for rows in np.split(positions, np.cumsum(sizes)[:-1]) if len(sizes) else []:
-            group = [members[row] for row in rows.tolist()]
-            name = _name(group[0])
-            self._groups[name] = group
-            self._of |= dict.fromkeys(group, name)
-            self._rectangles.add(name, boxes.take(rows).bounding())
+        if members:
+            self._restore(boxes.take(positions), [members[row] for row in positions.tolist()], sizes)
         return self
+
+    def _restore(self, boxes: Boxes, members: list[Member], sizes: Ints) -> None:
+        """Take over groups of so many members each, with their boxes."""
+        ends = np.cumsum(sizes)
+        starts = ends - sizes
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            group = members[start:end]
+            self._groups[_name(group[0])] = group
+            self._of |= dict.fromkeys(group, _name(group[0]))
+        lows, highs = np.minimum.reduceat(boxes.lows, starts), np.maximum.reduceat(boxes.highs, starts)
+        rectangles = {name: Boxes(lows[i : i + 1], highs[i : i + 1]) for i, name in enumerate(self._groups)}
+        self._rectangles.fill(rectangles, Boxes(lows, highs))
 
 
 def _name(member: Member) -> str:

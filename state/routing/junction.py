@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from state.advertisements.conformance import Promises
 from state.arrays import Bools, Ints
-from state.compiled_part import IMPRECISE_RANGES_MAX, CompiledPart, join_boxes, join_ranges, overlap_ranges
+from state.compiled_part import IMPRECISE_RANGES_MAX, CompiledPart, join_ranges, overlap_ranges
 from state.filters.evaluate import Compiled
 from state.filters.evaluate import compile as compile_filter
 from state.filters.grammar import parse
@@ -192,7 +192,7 @@ class Junction:
         away = np.concatenate([_NONE, *gone])
         if not len(away) and not any(len(fresh) for _, fresh, _ in new):
             return
-        self._local.change(away, join_boxes(boxes, self.event_type.d), np.concatenate(numbers))
+        self._local.change(away, Boxes.concatenated(boxes, self.event_type.d), np.concatenate(numbers))
         self._register(away, new)
         self._local.free(away)
 
@@ -254,7 +254,7 @@ class Junction:
                 boxes.append(rows.take(fresh))
                 numbers.append(same[fresh])
         away = np.concatenate([_NONE, *gone])
-        link.change(away, join_boxes(boxes, self.event_type.d), np.concatenate([_NONE, *numbers]))
+        link.change(away, Boxes.concatenated(boxes, self.event_type.d), np.concatenate([_NONE, *numbers]))
         link.free(away)
 
     def _join_ranges(self, neighbour: str) -> None:
