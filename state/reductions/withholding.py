@@ -15,6 +15,7 @@ A method supplies the judge: is this entry covered, and by whom? `covering.py`, 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar, Self
@@ -45,7 +46,7 @@ class _State(msgspec.Struct, array_like=True):
     """The method's own."""
 
 
-class Withholding:
+class Withholding(ABC):
     """Entries towards one neighbour; those that the method finds covered are withheld.
 
     Guarantee: each entry is active, or the judge found it covered by active ones that still are or were replaced by
@@ -74,9 +75,9 @@ class Withholding:
 
     # --- what a method supplies
 
+    @abstractmethod
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         """Whether the active entries cover an entry with boxes, and which of them do; counts what was done."""
-        raise NotImplementedError
 
     def _own(self) -> bytes:
         """What the method keeps besides the entries, packed."""
