@@ -13,6 +13,7 @@ from infra.local.ports import free_port
 from producers import cli
 from state.config import parse as parse_config
 from state.control.context import Context
+from state.control.facts import Kind, Name
 from state.control.home import Home
 from state.cost import Sample, cost, measured
 from state.filters.grammar import parse
@@ -65,11 +66,11 @@ def test_it_is_placed_as_home_places_it(text, cubes):
     config = config_of(cubes=cubes)
     found = found_of(text, config)
     home = Home(Key("b1", "t", "home:0"), None, Context(config, 1, 1))
-    placement = home._place("s/id", text, None)
+    placement = home.placing(Name(Kind.SUBSCRIPTION, "id"), home.filters.sent(text))
     assert found.wide == placement.wide
     assert found.exact == placement.exact
     if not found.wide:
-        assert found.cubes == len(placement.boxes)
+        assert found.cubes == len(placement.sent)
     assert found.cubes_total == cubes
 
 

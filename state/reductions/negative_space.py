@@ -28,7 +28,7 @@ from state import formats
 from state.arrays import Bools, Ints
 from state.reductions.entry_rows import EntryRows, largest_first
 from state.reductions.negative_space_approximate import ApproximateSpace
-from state.reductions.negative_tree import NegativeTree, volume
+from state.reductions.negative_tree import NegativeTree
 from state.reductions.negative_tree import warm as warm_tree
 from state.reductions.parameters import NegativeSpaceSettings, read
 from state.reductions.reduction import Decision, Delta, Fate
@@ -137,7 +137,8 @@ class ExactSpace:
         assert all(self.tree.covered(low, high) for low, high in cut), "a box that is cut out is negative"
         union = _union_volume(cut)
         if union is not None:
-            assert self.tree.volume() + union == volume(self._domain), "negative + covered is not the cube"
+            cube = NegativeTree(self._domain).volume()
+            assert self.tree.volume() + union == cube, "negative + covered is not the cube"
 
 
 def _largest_first(boxes: Boxes, domain: Boxes) -> Ints:

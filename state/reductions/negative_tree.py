@@ -501,7 +501,7 @@ class NegativeTree:
     _n_free: int
 
     def __init__(self, negative: Boxes, largest_first: bool = True) -> None:
-        """Start with the disjoint boxes `negative`: at first the cube.
+        """Start with the disjoint boxes `negative`: at first the cube, which is empty beyond an attribute's few values.
 
         `largest_first` cuts the largest slab of a leaf first. Differs: figure 4 cuts dimension by dimension
         (`largest_first=False`); fat pieces are cut again less often, which leaves fewer of them
@@ -510,6 +510,7 @@ class NegativeTree:
         self.d = negative.d
         self.largest_first = largest_first
         self._merged_at = 0
+        negative = negative.take(np.flatnonzero((negative.lows <= negative.highs).all(axis=1)))
         self._build_from(np.hstack([negative.lows, negative.highs]))
 
     def __len__(self) -> int:

@@ -314,3 +314,12 @@ def test_a_strange_blob_is_refused(blob: bytes) -> None:
 def test_no_boxes_merge_to_none() -> None:
     """Nothing merges to nothing."""
     assert len(merged_boxes(Boxes.empty(3), 9)) == 0
+
+
+def test_an_empty_cube_has_nothing_negative():
+    """A cube beyond an attribute's few values has no point: nothing of it is negative, packed and unpacked too."""
+    beyond = Boxes.of([([0, 1], [9, ABSENT])])
+    tree = NegativeTree(beyond)
+    assert len(tree) == len(NegativeTree.decode(tree.encode())) == 0
+    assert tree.covered(np.array([0, ABSENT]), np.array([9, 5]))
+    tree.check()
