@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -24,7 +25,7 @@ from pathlib import Path
 from benchmarks.faults import checkpoints, drivers, inboxes, inputs, outages, points, processes  # noqa: F401 kinds
 from benchmarks.faults.figures import explain, line, picture, summary
 from benchmarks.faults.kind import KINDS
-from benchmarks.faults.scene import Outcome, Scene
+from benchmarks.faults.scene import Broken, Outcome, Scene
 from benchmarks.faults.schedule import schedule
 from benchmarks.faults.world import FULL, SHORT, Size, World
 
@@ -62,6 +63,10 @@ def campaign(plan: Sequence[tuple[str, int]], size: Size, folder: Path, short: b
                 if not outcome.ok or lived >= size.leg:
                     scene.end()
                     scene = None
+        except Broken as broken:
+            # a fresh deployment that does not work is no fault of ours: nothing after it would mean anything
+            print(f"a fresh deployment does not come up: {broken}", file=sys.stderr, flush=True)
+            outcomes.append(Outcome("begin", plan[len(outcomes)][1], findings=[str(broken)]))
         finally:
             if scene is not None:
                 scene.end()
@@ -83,6 +88,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     given = arguments()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that everything is stopped in order
     chosen = given.among.split(",") if given.among else list(KINDS)
     unknown = {given.only or chosen[0], *chosen} - set(KINDS)
     if unknown:

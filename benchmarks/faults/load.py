@@ -135,8 +135,8 @@ class Load(threading.Thread):
     def _publisher(self, body: dict[str, object]) -> str | None:
         return next((p for p, (text, _) in STANDING.items() if oracle.evaluate(text, body, ATTRIBUTES)), None)
 
-    def begin(self) -> None:
-        """Advertise what stays, subscribe everything once, and start."""
+    def cast(self) -> None:
+        """Advertise what stays, and subscribe everything once."""
         for publisher, (text, brokers) in STANDING.items():
             for name in self.deployment.types:
                 for broker in brokers if name.endswith(".adv") else ():
@@ -145,7 +145,6 @@ class Load(threading.Thread):
                     )
         for each in self.subscriptions:
             self.subscribe(each, "symbol = 'probe'" if each.client == "probe" else self._filter())
-        self.start()
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -83,9 +83,11 @@ class Scene:
         """Start the job and the load; everything is in force when this returns."""
         self.job.start()
         self.until(lambda: self.job.ready, "the job to be ready")
-        self.load.begin()
+        self.load.cast()
+        self._in_force()
+        self.load.close(lambda sent: False)
+        self.load.start()
         self.routing_since(time.time())
-        self.fence()
 
     def end(self) -> None:
         """Stop everything of this deployment."""
@@ -174,13 +176,10 @@ class Scene:
     def fence(self) -> Verdict:
         """Let everything come into force, send some events while nothing changes, and judge all there is."""
         self.load.changing = False
-        if not self.load.flush(self.size.patience_s):
-            raise Broken(f"Kafka did not take everything: {self.load.lost[:3]}")
+        self._flushed()
         self.judge.look()
         over = {id(s.lease) for s in self.load.subscriptions if s.lease is not None and self.judge.is_over(s.lease)}
-        done = self.deployment.hilcast("wait", "--timeout", f"{self.size.patience_s:.0f}", timeout_s=900.0)
-        if done.returncode != 0:
-            raise Broken(f"hilcast wait: {(done.stderr or done.stdout).strip()[-300:]}")
+        self._in_force()
         self.load.close(lambda sent: id(sent) in over)
         self.load.some(self.size.burst // 4)
         time.sleep(self.size.settle_s)
@@ -203,6 +202,17 @@ class Scene:
             self.judge.look()
         self.judge.accept(verdict)
         return verdict
+
+    def _flushed(self) -> None:
+        if not self.load.flush(self.size.patience_s):
+            raise Broken(f"Kafka did not take everything: {self.load.lost[:3]}")
+
+    def _in_force(self) -> None:
+        """`hilcast wait`."""
+        self._flushed()
+        done = self.deployment.hilcast("wait", "--timeout", f"{self.size.patience_s:.0f}", timeout_s=900.0)
+        if done.returncode != 0:
+            raise Broken(f"hilcast wait: {(done.stderr or done.stdout).strip()[-300:]}")
 
     def _verify(self) -> None:
         """Ask the product's own judge as well."""
