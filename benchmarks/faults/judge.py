@@ -127,15 +127,19 @@ class Judge:
         shared = [name for name in self.tail.topics() if name.startswith(own)]
         fixed = [f"{self.prefix}.{name}" for name in ("receipts", "deadletter", "routed")]
         for message in self.tail.read([*fixed, *shared]):
-            kind = message.topic().removeprefix(self.prefix + ".")
-            if kind == "receipts":
-                self._receipt(json.loads(message.value()))
-            elif kind == "deadletter":
-                self._letter(message)
-            elif kind == "routed":
-                self._line(json.loads(message.value()))
-            else:
-                self._delivered(message)
+            self.take(message)
+
+    def take(self, message: Message) -> None:
+        """Take in one record of a topic that the job writes."""
+        kind = message.topic().removeprefix(self.prefix + ".")
+        if kind == "receipts":
+            self._receipt(json.loads(message.value()))
+        elif kind == "deadletter":
+            self._letter(message)
+        elif kind == "routed":
+            self._line(json.loads(message.value()))
+        else:
+            self._delivered(message)
 
     def _receipt(self, receipt: dict[str, object]) -> None:
         if receipt.get("offset") is not None and receipt["kind"] != "expired":

@@ -49,7 +49,7 @@ def test_targets_begin_with_the_setup(target: str) -> None:
 
 
 def test_bench_runs_every_benchmark_and_nothing_else() -> None:
-    """Without a name `make bench` runs each module of benchmarks that is a command, but not the soak and the campaign."""
+    """Without a name `make bench` runs each module that is a command, but not the soak and the campaign."""
     commands = {path.name for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text()}
     done = make("--dry-run", "bench")
     assert set(re.findall(r"benchmarks/(\w+\.py)", done.stdout)) == commands - {"soak.py", "campaign.py"}

@@ -33,7 +33,7 @@ SEED = 14
 
 @pytest.mark.services
 def test_a_short_campaign_loses_nothing(tmp_path: Path) -> None:
-    """Twelve seeded faults under load: nothing missing, nothing wrong, nothing unanswered, routing goes on each time."""
+    """Twelve seeded faults under load: nothing missing, wrong or unanswered, and routing goes on each time."""
     plan = list(schedule(PASSING, 12, SEED))
     outcomes = campaign(plan, SHORT, tmp_path, short=True)
     summary(outcomes)
