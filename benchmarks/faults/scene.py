@@ -21,6 +21,9 @@ TELLING = re.compile(
     r"stopped and is started again|^hilcast: |Error|Exception|refus|damaged|cannot|away|lost \d+ of|generation|dies at"
 )
 """Lines of the job's log that are worth showing."""
+FAILED = re.compile(r"the (\w+) query stopped and is started again in \d+ s: (.*)")
+LOOPS = 6
+"""A query that failed so often since everything was healed will fail for ever."""
 GRACE_S = 15.0
 """After everything is routed: so long a delivery may still be on its way to where it is read."""
 
@@ -64,6 +67,8 @@ class Scene:
         self.notes: dict[str, object] = {}
         """What a fault remembers between its steps."""
         self.outcome = Outcome("", 0)
+        self._healed_at = 0
+        """Where the job's log was when the last fault was undone."""
 
     @property
     def job(self) -> Job:
@@ -110,6 +115,7 @@ class Scene:
             fault.strike(self)
             self.load.some(self.size.burst // 2)
             fault.heal(self)
+            self._healed_at = self.job.log.stat().st_size
             self.routing_since(time.time(), fault)
             outcome.pause_s = self._worst(struck_s)
             outcome.findings += fault.after(self)
@@ -126,9 +132,14 @@ class Scene:
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def until(self, done, what: str, timeout_s: float | None = None) -> None:
-        """Wait for something; for ever is `Broken`."""
+        """Wait for something; for ever is `Broken`, and so is a query that fails again and again."""
         deadline = time.monotonic() + (timeout_s or self.size.patience_s)
         while not done():
+            failures = FAILED.findall(self.job.said(self._healed_at))
+            if len(failures) >= LOOPS:
+                raise Broken(
+                    f"wedged, the {failures[-1][0]} query failed {len(failures)} times: {failures[-1][1][:300]}"
+                )
             if time.monotonic() > deadline:
                 raise Broken(f"waited {timeout_s or self.size.patience_s:.0f} s in vain for {what}")
             time.sleep(0.1)
@@ -204,23 +215,29 @@ class Scene:
         return verdict
 
     def _flushed(self) -> None:
+        """Everything sent so far is in Kafka."""
         if not self.load.flush(self.size.patience_s):
             raise Broken(f"Kafka did not take everything: {self.load.lost[:3]}")
 
     def _in_force(self) -> None:
         """`hilcast wait`."""
         self._flushed()
-        done = self.deployment.hilcast("wait", "--timeout", f"{self.size.patience_s:.0f}", timeout_s=900.0)
-        if done.returncode != 0:
-            raise Broken(f"hilcast wait: {(done.stderr or done.stdout).strip()[-300:]}")
+        waiting = self.deployment.asked("wait", "--timeout", f"{self.size.patience_s:.0f}")
+        try:
+            self.until(lambda: waiting.poll() is not None, "`hilcast wait` to return", self.size.patience_s + 120.0)
+        finally:
+            waiting.kill()
+            told = waiting.communicate()[0]
+        if waiting.returncode != 0:
+            raise Broken(f"hilcast wait: {told.strip()[-300:]}")
 
     def _verify(self) -> None:
         """Ask the product's own judge as well."""
-        done = self.deployment.hilcast("verify", "--json", timeout_s=900.0)
+        answer = self.deployment.asked("verify", "--json").communicate(timeout=900.0)[0]
         try:
-            told = json.loads(done.stdout)
+            told = json.JSONDecoder().raw_decode(answer, answer.index("{"))[0]
         except ValueError:
-            self.outcome.findings.append(f"hilcast verify: {(done.stderr or done.stdout).strip()[-300:]}")
+            self.outcome.findings.append(f"hilcast verify: {answer.strip()[-300:]}")
             return
         if not told["ok"]:
             counts = {k: v for k, v in told.items() if k in ("missing", "wrong", "unanswered", "missing_ids") and v}

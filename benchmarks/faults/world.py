@@ -24,10 +24,10 @@ VARIANTS = [
     ("none", ""),
     ("covering", ""),
     ("mics", ""),
-    ("mics", 'merging = "imperfect"\nbudget = 0.3'),
     ("negative-space", ""),
     ("hybrid", ""),
     ("probabilistic", "error = 0.001"),
+    ("mics", 'merging = "imperfect"\nbudget = 0.3'),
     ("mics", 'mode = "indexed"'),
     ("negative-space", 'mode = "approximate"\nk = 3'),
 ]
@@ -55,8 +55,10 @@ class Size:
     """Events sent at once around each fault."""
     changes: float = 4.0
     """Changes of subscriptions a second."""
+    variants: int = len(VARIANTS)
+    """So many of the variants; the first six are all reductions there are."""
     both: bool = True
-    """Every reduction with and without advertisements; else every other one with."""
+    """Every variant with and without advertisements; else every other one with."""
     settle_s: float = 2.0
     """How long events are sent while nothing changes, before they are judged."""
     leg: int = 10
@@ -66,7 +68,19 @@ class Size:
 
 
 FULL = Size()
-SHORT = Size((2.0, 5.0), 30.0, 2_000, 15_000, 60, 100, 3.0, False, 0.5, 100, 240.0)
+SHORT = Size(
+    stop_s=(2.0, 5.0),
+    away_s=30.0,
+    leases=2_000,
+    lease_ms=15_000,
+    rate=50,
+    burst=100,
+    changes=3.0,
+    variants=6,
+    both=False,
+    settle_s=0.5,
+    leg=100,
+)
 
 
 class Job:
@@ -195,8 +209,8 @@ class Deployment:
     def types(self) -> list[str]:
         """Names of all types; those with advertisements end in `.adv`."""
         if self.size.both:
-            return [f"q{i}{end}" for i in range(len(VARIANTS)) for end in ("", ".adv")]
-        return [f"q{i}{'.adv' if i % 2 else ''}" for i in range(len(VARIANTS))]
+            return [f"q{i}{end}" for i in range(self.size.variants) for end in ("", ".adv")]
+        return [f"q{i}{'.adv' if i % 2 else ''}" for i in range(self.size.variants)]
 
     def configure(self) -> None:
         """Write the configuration as it should be now."""
@@ -219,10 +233,11 @@ class Deployment:
                 lines.append(f"{attribute} = {{ {', '.join(f'{k} = {json.dumps(v)}' for k, v in about.items())} }}")
         return "\n".join(lines)
 
-    def hilcast(self, *words: str, timeout_s: float = 300.0) -> subprocess.CompletedProcess[str]:
-        """One command of the command line on this configuration."""
+    def asked(self, *words: str) -> subprocess.Popen[str]:
+        """One command of the command line on this configuration; what it says comes through one pipe."""
         command = [sys.executable, "-m", "producers.cli", *words, "--config", str(self.path)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.Popen(command, cwd=ROOT, text=True, **both)  # type: ignore[call-overload, no-any-return]
 
     def fallen(self) -> None:
         """Delete the checkpoint, as an operator would; where it is a file system of its own, what is in it."""
@@ -241,7 +256,7 @@ class World:
     def __enter__(self) -> World:
         self.services.up()
         self.redis = redis.Redis.from_url(self.services.redis, socket_timeout=30.0)
-        self.admin = AdminClient({"bootstrap.servers": self.services.kafka})
+        self.admin = AdminClient({"bootstrap.servers": self.services.kafka, "log_level": 0})
         return self
 
     def __exit__(self, *_: object) -> None:
