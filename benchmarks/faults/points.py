@@ -7,11 +7,12 @@ left out as long as the product's text does not name the point.
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
-import redis
 from confluent_kafka import KafkaException
 
 from benchmarks.faults.kind import Fault, known
@@ -144,15 +145,19 @@ def commanded(*words: bytes) -> Callable[[Scene], Look]:
     """Redis was sent a command that holds all these words: the batch has published, its state is not saved."""
 
     def watch(scene: Scene) -> Look:
-        link = redis.Redis.from_url(scene.world.services.redis, socket_timeout=1.0)
-        monitor = link.monitor().__enter__()
+        address = urlsplit(scene.world.services.redis)
+        link = socket.create_connection((address.hostname, address.port), timeout=0.5)
+        link.sendall(b"MONITOR\r\n")
+        wanted = (scene.deployment.prefix.encode(), *words)
+        rest = b""
 
         def seen(scene: Scene) -> bool:
+            nonlocal rest
             try:
-                told = monitor.connection.read_response(disable_decoding=True)
-            except redis.TimeoutError:
+                *lines, rest = (rest + link.recv(1 << 20)).split(b"\r\n")
+            except TimeoutError:
                 return False
-            return scene.deployment.prefix.encode() in told and all(word in told for word in words)
+            return any(all(word in line for word in wanted) for line in lines)
 
         return seen
 

@@ -51,7 +51,7 @@ class Size:
     lease_ms: int = 60_000
     rate: int = 80
     """Events a second, all types together."""
-    burst: int = 2_000
+    burst: int = 1_200
     """Events sent at once around each fault."""
     changes: float = 4.0
     """Changes of subscriptions a second."""
