@@ -53,7 +53,7 @@ class InboxRecreated(Fault):
 
     def strike(self, scene: Scene) -> None:
         scene.load.changing = False
-        scene.load.flush(60.0)
+        scene.until(lambda: self._no_lease(scene), "the leases to be over")
         scene.fence()
         topic = f"{scene.deployment.prefix}.subscriptions"
         about = ConfigResource(ResourceType.TOPIC, topic)
@@ -65,6 +65,10 @@ class InboxRecreated(Fault):
         scene.until(lambda: topic not in scene.admin.list_topics(timeout=10.0).topics, "the inbox to be gone", 60.0)
         scene.until(lambda: self._made(scene, NewTopic(topic, 1, 1, config=kept)), "the inbox to be made", 60.0)
         scene.judge.forget(topic)
+
+    def _no_lease(self, scene: Scene) -> bool:
+        scene.judge.look()
+        return all(each.lease is None or scene.judge.is_over(each.lease) for each in scene.load.subscriptions)
 
     def _made(self, scene: Scene, new: NewTopic) -> bool:
         try:

@@ -13,7 +13,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
@@ -40,6 +40,11 @@ class Verdict:
     unanswered: list[str] = field(default_factory=list)
     lost_within_bound: int = 0
     """Missing at a type whose reduction, the probabilistic one, may lose: not counted as missing."""
+
+    def add(self, other: Verdict) -> None:
+        """Take another look's findings in."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 class Tail:
@@ -142,8 +147,8 @@ class Judge:
             self._delivered(message)
 
     def _receipt(self, receipt: dict[str, object]) -> None:
-        if receipt.get("offset") is not None and receipt["kind"] != "expired":
-            self.answers[receipt["topic"], receipt["partition"], receipt["offset"]] = receipt  # type: ignore[index]
+        if receipt.get("offset") is not None:
+            self.answers.setdefault((receipt["topic"], receipt["partition"], receipt["offset"]), receipt)  # type: ignore[arg-type]
         if receipt["kind"] == "expired":
             self.lapsed.add((str(receipt["key"]), int(str(receipt["version"]))))
 
@@ -218,7 +223,9 @@ class Judge:
         self.excused |= {place for place in places if gone(place) and not self._accounted(place)}
 
     def forget(self, topic: str) -> None:
-        """Ask no more for answers to what was in a topic that is gone."""
+        """Ask no more for answers to what was in a topic that is gone; its leases are over."""
+        for each in self.load.subscriptions:
+            each.lease = None
         self.load.control = [s for s in self.load.control if s.place is None or s.place[0] != topic]
         self.answers = {place: answer for place, answer in self.answers.items() if place[0] != topic}
         self.letters = {place: code for place, code in self.letters.items() if place[0] != topic}

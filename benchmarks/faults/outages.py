@@ -7,7 +7,7 @@ import time
 
 from benchmarks.faults.kind import Fault, known
 from benchmarks.faults.scene import Scene
-from benchmarks.faults.world import signalled
+from benchmarks.faults.world import gone, signalled
 
 
 class KafkaAway(Fault):
@@ -36,12 +36,10 @@ class KafkaRestart(Fault):
         pid = scene.world.pid("kafka")
         assert pid is not None
         signalled(pid, signal.SIGTERM)
+        scene.until(lambda: gone(pid), "Kafka to be gone", 60.0)
 
     def heal(self, scene: Scene) -> None:
-        time.sleep(1.0)
-        scene.world.services.down()
         scene.world.services.up()
-        scene.world.mend()
 
 
 class RedisEmptied(Fault):
@@ -68,7 +66,7 @@ class RedisDump(Fault):
         pid = scene.world.pid("redis")
         assert pid is not None
         signalled(pid, signal.SIGKILL)
-        scene.until(lambda: _gone(pid), "Redis to be gone", 30.0)
+        scene.until(lambda: gone(pid), "Redis to be gone", 30.0)
 
     def heal(self, scene: Scene) -> None:
         scene.world.services.up()
@@ -86,6 +84,7 @@ class RedisStale(Fault):
         copies = [scene.redis.dump(key) for key in keys]
         scene.notes["copy"] = [(k, v) for k, v in zip(keys, copies, strict=True) if v is not None]
         time.sleep(4.0)
+        scene.in_force()  # what changed meanwhile is promised
 
     def strike(self, scene: Scene) -> None:
         pipe = scene.redis.pipeline(transaction=True)
@@ -136,14 +135,6 @@ class RedisDamaged(Fault):
             if value:
                 value[scene.rng.randrange(len(value))] ^= 0x55
                 scene.redis.set(key, bytes(value))
-
-
-def _gone(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 known(

@@ -89,7 +89,7 @@ class Scene:
         self.job.start()
         self.until(lambda: self.job.ready, "the job to be ready")
         self.load.cast()
-        self._in_force()
+        self.in_force()
         self.load.close(lambda sent: False)
         self.load.start()
         self.routing_since(time.time())
@@ -119,7 +119,7 @@ class Scene:
             self.routing_since(time.time(), fault)
             outcome.pause_s = self._worst(struck_s)
             outcome.findings += fault.after(self)
-            outcome.verdict = self.fence()
+            self.fence()
             self._verify()
         except Broken as broken:
             outcome.findings.append(str(broken))
@@ -184,13 +184,13 @@ class Scene:
 
     # ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def fence(self) -> Verdict:
+    def fence(self) -> None:
         """Let everything come into force, send some events while nothing changes, and judge all there is."""
         self.load.changing = False
         self._flushed()
         self.judge.look()
         over = {id(s.lease) for s in self.load.subscriptions if s.lease is not None and self.judge.is_over(s.lease)}
-        self._in_force()
+        self.in_force()
         self.load.close(lambda sent: id(sent) in over)
         self.load.some(self.size.burst // 4)
         time.sleep(self.size.settle_s)
@@ -212,14 +212,14 @@ class Scene:
             time.sleep(1.0)
             self.judge.look()
         self.judge.accept(verdict)
-        return verdict
+        self.outcome.verdict.add(verdict)
 
     def _flushed(self) -> None:
         """Everything sent so far is in Kafka."""
         if not self.load.flush(self.size.patience_s):
             raise Broken(f"Kafka did not take everything: {self.load.lost[:3]}")
 
-    def _in_force(self) -> None:
+    def in_force(self) -> None:
         """`hilcast wait`."""
         self._flushed()
         waiting = self.deployment.asked("wait", "--timeout", f"{self.size.patience_s:.0f}")

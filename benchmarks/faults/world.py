@@ -170,6 +170,11 @@ def signalled(pid: int, number: signal.Signals) -> bool:
     return True
 
 
+def gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    return _about(pid) is None
+
+
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
