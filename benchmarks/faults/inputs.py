@@ -66,16 +66,13 @@ def huge_key(scene: Scene) -> None:
 
 
 def deep_json(scene: Scene) -> None:
-    """Filters of JSON nested 946 to 992 deep, in several shapes, and one far deeper."""
+    """Filters of JSON nested 946 to 992 deep, where reading succeeds and printing fails, and far deeper ones."""
     key = f"b2/{type_of(scene)}/deep{scene.rng.randrange(10**9)}"
-    for _ in range(3):
-        depth = scene.rng.randint(946, 992)
-        opening, closing = scene.rng.choice([("[", "]"), ('{"not":', "}"), ('{"all":[', "]}"), ('{"a":', "}")])
-        inner = opening * depth + "1" + closing * depth
-        scene.load.send("subscriptions", key, f'{{"client": "mallory", "filter": {inner}}}'.encode())
-    scene.load.send("subscriptions", key, b'{"client": "mallory", "filter": ' + b"[" * 50_000 + b"]" * 50_000 + b"}")
-    exact = '{"exact":{"symbol":' + "[" * 960 + "]" * 960 + "}}"
-    scene.load.send("subscriptions", key, f'{{"client": "mallory", "filter": {exact}}}'.encode())
+    shapes = ["%s", '{"exact":{"symbol":%s}}', '{"not":%s}', '[{"a":%s}]']
+    for depth in (*range(scene.rng.randint(940, 945), 995, 3), 50_000):
+        for shape in shapes:
+            inner = shape % ("[" * depth + "]" * depth)
+            scene.load.send("subscriptions", key, f'{{"client": "mallory", "filter": {inner}}}'.encode())
 
 
 def huge_publisher(scene: Scene) -> None:
