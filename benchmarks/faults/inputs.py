@@ -19,6 +19,8 @@ from benchmarks.faults.scene import Scene
 
 BIG = 600_000
 BIGGER = 900_000
+DULL = 3_000_000
+"""Bytes that are all the same: compressed, Kafka takes them."""
 LONG_MAX = 2**63 - 1
 MALLORY = "symbol = 'mallory'"
 """A filter that no event of the load satisfies."""
@@ -58,10 +60,11 @@ def publish(
 
 
 def huge_key(scene: Scene) -> None:
-    """A subscription and an advertisement under a key of 600 KB that is no UTF-8, and one that is."""
+    """Subscriptions and an advertisement under keys of 600 KB that are no UTF-8, of 600 KB that are, and of 3 MB."""
     value = {"client": "mallory", "filter": MALLORY}
     scene.load.send("subscriptions", b"\xff\xfe" + scene.rng.randbytes(BIG), value)
     scene.load.send("subscriptions", b"b1/" + b"k" * BIG, value)
+    scene.load.send("subscriptions", b"b1/" + b"k" * DULL, value)
     scene.load.send("advertisements", b"\xc3\x28" * (BIG // 2), {"publisher": "mallory", "filter": MALLORY})
 
 
@@ -76,20 +79,24 @@ def deep_json(scene: Scene) -> None:
 
 
 def huge_publisher(scene: Scene) -> None:
-    """An advertisement by a publisher whose name has 600 KB."""
+    """Advertisements, several in one batch, by publishers whose names have 600 KB."""
     name = next(each for each in scene.deployment.types if each.endswith(".adv"))
-    value = {"publisher": "p" * BIG, "filter": "price < 5"}
-    scene.load.send("advertisements", f"b1/{name}/huge{scene.rng.randrange(10**9)}", value)
+    for letter in "pqr":
+        value = {"publisher": letter * BIG, "filter": "price < 5"}
+        scene.load.send("advertisements", f"b1/{name}/huge{scene.rng.randrange(10**9)}", value)
 
 
 def huge_headers(scene: Scene) -> None:
-    """Publications with 900 KB of headers: one large one, many small ones."""
+    """Publications that match, with 900 KB and 3 MB of headers: one large one, many small ones."""
+    publish(scene, {"symbol": "probe", "price": 1}, headers={"x-large": b"h" * DULL})
     publish(scene, {"symbol": "probe", "price": 1}, headers={"x-large": b"h" * BIGGER})
     publish(scene, {"symbol": "probe", "price": 1}, headers={f"x-{n}": b"h" * 60 for n in range(10_000)})
 
 
 def huge_publication_key(scene: Scene) -> None:
-    """A publication that matches, with a key of 900 KB, and one with a value of 1 MB."""
+    """Publications that match, with keys of 900 KB and 3 MB, and values of 1 MB and 3 MB."""
+    publish(scene, {"symbol": "probe", "price": 1}, key=b"k" * DULL)
+    publish(scene, {"symbol": "probe", "note": "x" * DULL})
     publish(scene, {"symbol": "probe", "price": 1}, key=scene.rng.randbytes(BIGGER))
     publish(scene, {"symbol": "probe", "note": "x" * 1_040_000})
 
@@ -108,7 +115,7 @@ def sink_compacted(scene: Scene) -> None:
     for future in scene.admin.create_topics([new]).values():
         future.result(30.0)
     subscribe(scene, sink=name)
-    time.sleep(3.0)
+    scene.in_force()
     publish(scene, {"symbol": "mallory", "price": 1}, key=None)
 
 

@@ -90,7 +90,9 @@ class Load(threading.Thread):
                 "bootstrap.servers": deployment.services.kafka,
                 "enable.idempotence": True,
                 "linger.ms": 5,
-                "message.max.bytes": 2_000_000,
+                # Kafka measures what is compressed: a record of megabytes passes, if it is dull enough
+                "compression.type": "lz4",
+                "message.max.bytes": 8_000_000,
                 "message.timeout.ms": 900_000,
                 "queue.buffering.max.kbytes": 500_000,
                 "log_level": 0,
