@@ -22,7 +22,7 @@ TELLING = re.compile(
 )
 """Lines of the job's log that are worth showing."""
 FAILED = re.compile(r"the (\w+) query stopped and is started again in \d+ s: (.*)")
-LOOPS = 6
+LOOPS = 5
 """A query that failed so often since everything was healed will fail for ever."""
 GRACE_S = 15.0
 """After everything is routed: so long a delivery may still be on its way to where it is read."""
