@@ -18,11 +18,12 @@ from benchmarks.faults.load import Load
 from benchmarks.faults.world import Deployment, Job, World
 
 TELLING = re.compile(
-    r"stopped and is started again|^hilcast: |Error|Exception|refus|damaged|cannot|away|lost \d+ of|generation|dies at"
+    r"^(?!\s+at |\s+File )(hilcast: .*|.*(stopped and is started again|Error:|Exception:|refus|damaged|cannot|away"
+    r"|lost \d+ of|generation).*)"
 )
-"""Lines of the job's log that are worth showing."""
+"""Lines of the job's log that are worth showing, each once."""
 FAILED = re.compile(r"the (\w+) query stopped and is started again in \d+ s: (.*)")
-LOOPS = 5
+LOOPS = 4
 """A query that failed so often since everything was healed will fail for ever."""
 GRACE_S = 15.0
 """After everything is routed: so long a delivery may still be on its way to where it is read."""
@@ -123,10 +124,12 @@ class Scene:
             self._verify()
         except Broken as broken:
             outcome.findings.append(str(broken))
+            self._left()
         finally:
             outcome.took_s = time.monotonic() - began
             if not outcome.ok:
-                outcome.log = [line[:400] for line in self.job.said(told).splitlines() if TELLING.search(line)]
+                lines = [line[:400] for line in self.job.said(told).splitlines() if TELLING.search(line)]
+                outcome.log = list(dict.fromkeys(lines))
         return outcome
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,9 +140,8 @@ class Scene:
         while not done():
             failures = FAILED.findall(self.job.said(self._healed_at))
             if len(failures) >= LOOPS:
-                raise Broken(
-                    f"wedged, the {failures[-1][0]} query failed {len(failures)} times: {failures[-1][1][:300]}"
-                )
+                name, reason = failures[-1]
+                raise Broken(f"wedged, the {name} query failed {len(failures)} times: …{reason[-300:]}")
             if time.monotonic() > deadline:
                 raise Broken(f"waited {timeout_s or self.size.patience_s:.0f} s in vain for {what}")
             time.sleep(0.1)
@@ -230,6 +232,14 @@ class Scene:
             told = waiting.communicate()[0]
         if waiting.returncode != 0:
             raise Broken(f"hilcast wait: {told.strip()[-300:]}")
+
+    def _left(self) -> None:
+        """Note what a deployment that broke leaves unanswered; nothing more can be said of it."""
+        try:
+            self.judge.look()
+        except (KafkaException, TimeoutError):
+            return
+        self.outcome.verdict.unanswered += self.judge.unanswered()
 
     def _verify(self) -> None:
         """Ask the product's own judge as well."""
