@@ -21,6 +21,7 @@ class KafkaAway(Fault):
         pid = scene.world.pid("kafka")
         assert pid is not None
         signalled(pid, signal.SIGKILL)
+        scene.until(lambda: gone(pid), "Kafka to be gone", 30.0)
 
     def heal(self, scene: Scene) -> None:
         time.sleep(scene.size.away_s)

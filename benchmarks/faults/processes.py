@@ -7,7 +7,7 @@ import time
 
 from benchmarks.faults.kind import Fault, known
 from benchmarks.faults.scene import Scene
-from benchmarks.faults.world import signalled
+from benchmarks.faults.world import gone, signalled
 
 OF_JOB = ("driver", "jvm", "daemon", "worker")
 OF_SERVICES = ("kafka", "redis")
@@ -36,13 +36,14 @@ class Kill(Fault):
 
     def strike(self, scene: Scene) -> None:
         time.sleep(scene.rng.uniform(0.0, 1.0))
-        signalled(victim(scene, self.role), signal.SIGKILL)
+        pid = victim(scene, self.role)
+        signalled(pid, signal.SIGKILL)
+        scene.until(lambda: gone(pid), f"the {self.role} to be gone", 30.0)  # dying takes a moment
 
     def heal(self, scene: Scene) -> None:
         if self.role in OF_SERVICES:
             scene.world.services.up()
         if self.role == "driver":
-            scene.until(lambda: not scene.job.alive, "the driver to be gone", 30.0)
             scene.restart()
         if self.role == "jvm":
             deadline = time.monotonic() + DYING_S
