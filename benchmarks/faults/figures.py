@@ -36,7 +36,7 @@ def explain(outcome: Outcome, short: bool, log: str) -> str:
     found = [f"    {finding}" for finding in outcome.findings]
     for what in ("missing", "wrong", "unanswered"):
         found += [f"    {what}: {each}" for each in getattr(verdict, what)[:3]]
-    told = [f"    | {each}" for each in [*outcome.log[:6], *outcome.log[6:][-6:]]]
+    told = [f"    | {each}" for each in [*outcome.log[:4], *outcome.log[4:][-4:]]]
     return "\n".join([*found, *told, f"    log:   {log}", f"    again: {again(outcome, short)}"])
 
 

@@ -21,7 +21,7 @@ TELLING = re.compile(
     r"^(?!\s+at |\s+File )(hilcast: .*|.*(stopped and is started again|Error:|Exception:|refus|damaged|cannot|away"
     r"|lost \d+ of|generation).*)"
 )
-"""Lines of the job's log that are worth showing, each once."""
+"""Lines of the job's log that are worth showing; of those that differ in numbers only the last."""
 FAILED = re.compile(r"the (\w+) query stopped and is started again in \d+ s: (.*)")
 LOOPS = 4
 """A query that failed so often since everything was healed will fail for ever."""
@@ -128,8 +128,8 @@ class Scene:
         finally:
             outcome.took_s = time.monotonic() - began
             if not outcome.ok:
-                lines = [line[:400] for line in self.job.said(told).splitlines() if TELLING.search(line)]
-                outcome.log = list(dict.fromkeys(lines))
+                lines = [line[:300] for line in self.job.said(told).splitlines() if TELLING.search(line)]
+                outcome.log = list({re.sub(r"\d+", "#", line): line for line in lines}.values())
         return outcome
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────
