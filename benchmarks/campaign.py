@@ -54,7 +54,7 @@ def campaign(plan: Sequence[tuple[str, int]], size: Size, folder: Path, short: b
                 if scene is None:
                     scene, lived = Scene(world, seed), 0
                     scene.begin()
-                outcome = scene.suffer(KINDS[kind], seed)
+                outcome = scene.suffer(KINDS[kind], seed, last=number == len(plan) or lived + 1 >= size.leg)
                 outcomes.append(outcome)
                 print(line(number, len(plan), outcome), flush=True)
                 if not outcome.ok:

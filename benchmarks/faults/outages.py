@@ -95,31 +95,51 @@ class RedisStale(Fault):
         pipe.execute()
 
 
-class RedisReadonly(Fault):
-    """Redis becomes a replica of nobody: it answers, and refuses writes."""
+class RedisUnwilling(Fault):
+    """Redis answers, and refuses writes, until it has refused some and a drawn while longer."""
+
+    expects = "waits for a Redis that takes writes, and says so"
+    error = ""
+
+    def _refused(self, scene: Scene) -> int:
+        told = scene.redis.info("errorstats").get(f"errorstat_{self.error}", {})
+        return int(told.get("count", 0))
+
+    def prepare(self, scene: Scene) -> None:
+        scene.notes["refused"] = self._refused(scene)
+
+    def heal(self, scene: Scene) -> None:
+        scene.until(lambda: self._refused(scene) > scene.notes["refused"], "a write to be refused")  # type: ignore[operator]
+        time.sleep(scene.rng.uniform(*scene.size.stop_s))
+        self.undo(scene)
+
+    def undo(self, scene: Scene) -> None:
+        """Let it take writes again."""
+
+
+class RedisReadonly(RedisUnwilling):
+    """Redis becomes a replica of nobody."""
 
     name = "redis-readonly"
-    expects = "waits for a Redis that takes writes, and says so"
+    error = "READONLY"
 
     def strike(self, scene: Scene) -> None:
         scene.redis.replicaof("127.0.0.1", "1")
 
-    def heal(self, scene: Scene) -> None:
-        time.sleep(scene.rng.uniform(*scene.size.stop_s))
+    def undo(self, scene: Scene) -> None:
         scene.redis.replicaof("NO", "ONE")
 
 
-class RedisFull(Fault):
-    """Redis has no memory left: it answers, and refuses writes."""
+class RedisFull(RedisUnwilling):
+    """Redis has no memory left."""
 
     name = "redis-full"
-    expects = "waits for a Redis that takes writes, and says so"
+    error = "OOM"
 
     def strike(self, scene: Scene) -> None:
         scene.redis.config_set("maxmemory", "1mb")
 
-    def heal(self, scene: Scene) -> None:
-        time.sleep(scene.rng.uniform(*scene.size.stop_s))
+    def undo(self, scene: Scene) -> None:
         scene.redis.config_set("maxmemory", "0")
 
 

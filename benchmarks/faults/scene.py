@@ -103,8 +103,8 @@ class Scene:
         self.judge.close()
         self.world.retire(self.deployment)
 
-    def suffer(self, fault: Fault, seed: int) -> Outcome:
-        """Let one fault happen and judge what came of it; `Broken` leaves the outcome in `self.outcome`."""
+    def suffer(self, fault: Fault, seed: int, last: bool) -> Outcome:
+        """Let one fault happen and judge what came of it."""
         outcome = self.outcome = Outcome(fault.name, seed)
         self.rng, self.notes = random.Random(f"{fault.name} {seed}"), {}
         began, told = time.monotonic(), self.job.log.stat().st_size
@@ -121,7 +121,8 @@ class Scene:
             outcome.pause_s = self._worst(struck_s)
             outcome.findings += fault.after(self)
             self.fence()
-            self._verify()
+            if self.size.verify or last:
+                self._verify()
         except Broken as broken:
             outcome.findings.append(str(broken))
             self._left()

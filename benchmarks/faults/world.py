@@ -63,6 +63,8 @@ class Size:
     """How long events are sent while nothing changes, before they are judged."""
     leg: int = 10
     """Faults that one deployment lives through, if none breaks it."""
+    verify: bool = True
+    """Ask `hilcast verify` after every fault; else only after the last one."""
     patience_s: float = 300.0
     """A pause longer than this after everything was healed counts as for ever."""
 
@@ -80,6 +82,7 @@ SHORT = Size(
     both=False,
     settle_s=0.5,
     leg=100,
+    verify=False,
 )
 
 
@@ -226,7 +229,8 @@ class Deployment:
         where = {"prefix": self.prefix, "kafka": self.services.kafka, "redis": self.services.redis}
         lines = ["[deployment]", *(f"{k} = {json.dumps(v)}" for k, v in where.items())]
         lines += [f"checkpoint = {json.dumps(str(checkpoint))}", "[overlay]", f"brokers = {json.dumps(BROKERS)}"]
-        lines += [f"links = {json.dumps(LINKS)}", "[settings]", "home_shards = 1", "wide_shards = 1", GROUPS]
+        lines += [f"links = {json.dumps(LINKS)}", "[settings]", "home_shards = 1", "wide_shards = 1"]
+        lines += ["trigger_ms = 200", GROUPS]  # many short batches, so that a fault meets each part of one
         for name in self.types:
             reduction, parameters = VARIANTS[(int(name[1]) + self.turn) % len(VARIANTS)]
             if reduction == "probabilistic":
