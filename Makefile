@@ -12,7 +12,7 @@ FIND_PYTHON = for p in $(PYTHON) python3 python3.12 python3.11; do \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint bench soak clean
+.PHONY: help setup demo test check lint bench soak campaign clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,11 +36,14 @@ lint: $(STAMP)
 	@$(VENV)/bin/lint-imports
 
 bench: setup ## one benchmark (make bench NAME=matchers), or all of them in turn
-	@set -e; for file in $(if $(NAME),benchmarks/$(NAME).py,$(filter-out benchmarks/soak.py,$(shell grep -l __main__ benchmarks/*.py))); do \
+	@set -e; for file in $(if $(NAME),benchmarks/$(NAME).py,$(filter-out benchmarks/soak.py benchmarks/campaign.py,$(shell grep -l __main__ benchmarks/*.py))); do \
 		name=$$(basename "$$file" .py); echo "== $$name"; $(PY) -m "benchmarks.$$name" $(ARGS); done
 
 soak: setup ## the simulated world with faults, 10 minutes (make soak ARGS="--minutes 600")
 	@$(PY) -m benchmarks.soak $(ARGS)
+
+campaign: setup ## 400 faults on real Kafka, Redis and Spark under load, hours (make campaign ARGS="--faults 12 --short")
+	@$(PY) -m benchmarks.campaign $(ARGS)
 
 clean: ## stop local services; remove their data, caches and builds (the virtual environment stays)
 	@if [ -x $(PY) ]; then $(PY) -m infra.local down; fi

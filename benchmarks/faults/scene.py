@@ -1,0 +1,262 @@
+"""What a fault may touch, and the way through one: strike, heal, wait until routing went on, fence, judge."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from dataclasses import dataclass, field
+
+import redis
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from benchmarks.faults.judge import Judge, Verdict
+from benchmarks.faults.kind import Fault
+from benchmarks.faults.load import Load
+from benchmarks.faults.world import Deployment, Job, World
+
+TELLING = re.compile(
+    r"^(?!\s+at |\s+File )(hilcast: .*|.*(stopped and is started again|Error:|Exception:|refus|damaged|cannot|away"
+    r"|lost \d+ of|generation).*)"
+)
+"""Lines of the job's log that are worth showing; of those that differ in numbers only the last."""
+FAILED = re.compile(r"the (\w+) query stopped and is started again in \d+ s: (.*)")
+LOOPS = 4
+"""A query that failed so often since everything was healed will fail for ever."""
+GRACE_S = 15.0
+"""After everything is routed: so long a delivery may still be on its way to where it is read."""
+
+
+class Broken(Exception):
+    """The deployment does not work any more; a fresh one is needed."""
+
+
+@dataclass
+class Outcome:
+    """What one fault led to."""
+
+    kind: str
+    seed: int
+    verdict: Verdict = field(default_factory=Verdict)
+    pause_s: float | None = None
+    restarts: int = 0
+    findings: list[str] = field(default_factory=list)
+    """What is not as it should be, apart from the verdict."""
+    remarks: list[str] = field(default_factory=list)
+    """What else there is to tell."""
+    log: list[str] = field(default_factory=list)
+    took_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        v = self.verdict
+        return not (v.missing or v.wrong or v.unanswered or self.findings)
+
+
+class Scene:
+    """One deployment under load, and a fault that happens to it."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world, self.size, self.seed = world, world.size, seed
+        self.rng = random.Random(seed)
+        self.deployment: Deployment = world.deployment()
+        self.load = Load(self.deployment, seed)
+        self.judge = Judge(self.deployment, self.load)
+        self.extra_jobs: list[Job] = []
+        self.notes: dict[str, object] = {}
+        """What a fault remembers between its steps."""
+        self.outcome = Outcome("", 0)
+        self._healed_at = 0
+        """Where the job's log was when the last fault was undone."""
+
+    @property
+    def job(self) -> Job:
+        return self.deployment.job
+
+    @property
+    def redis(self) -> redis.Redis:
+        return self.world.redis
+
+    @property
+    def admin(self) -> AdminClient:
+        return self.world.admin
+
+    # ── from begin to end ───────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self) -> None:
+        """Start the job and the load; everything is in force when this returns."""
+        self.job.start()
+        self.until(lambda: self.job.ready, "the job to be ready")
+        self.load.cast()
+        self.in_force()
+        self.load.close(lambda sent: False)
+        self.load.start()
+        self.routing_since(time.time())
+
+    def end(self) -> None:
+        """Stop everything of this deployment."""
+        self.load.stop()
+        for job in self.extra_jobs:
+            job.end()
+        self.judge.close()
+        self.world.retire(self.deployment)
+
+    def suffer(self, fault: Fault, seed: int, last: bool) -> Outcome:
+        """Let one fault happen and judge what came of it."""
+        outcome = self.outcome = Outcome(fault.name, seed)
+        self.rng, self.notes = random.Random(f"{fault.name} {seed}"), {}
+        began, told = time.monotonic(), self.job.log.stat().st_size
+        try:
+            self.load.changing = True
+            self.load.some(self.size.burst // 2)
+            fault.prepare(self)
+            struck_s = time.time()
+            fault.strike(self)
+            self.load.some(self.size.burst // 2)
+            fault.heal(self)
+            self._healed_at = self.job.log.stat().st_size
+            self.routing_since(time.time(), fault)
+            outcome.pause_s = self._worst(struck_s)
+            outcome.findings += fault.after(self)
+            self.fence()
+            if self.size.verify or last:
+                self._verify()
+        except Broken as broken:
+            outcome.findings.append(str(broken))
+            self._left()
+        finally:
+            outcome.took_s = time.monotonic() - began
+            if not outcome.ok:
+                lines = [line[:300] for line in self.job.said(told).splitlines() if TELLING.search(line)]
+                outcome.log = list({re.sub(r"\d+", "#", line): line for line in lines}.values())
+        return outcome
+
+    # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def until(self, done, what: str, timeout_s: float | None = None) -> None:
+        """Wait for something; for ever is `Broken`, and so is a query that fails again and again."""
+        deadline = time.monotonic() + (timeout_s or self.size.patience_s)
+        while not done():
+            failures = FAILED.findall(self.job.said(self._healed_at))
+            if len(failures) >= LOOPS:
+                name, reason = failures[-1]
+                raise Broken(f"wedged, the {name} query failed {len(failures)} times: …{reason[-300:]}")
+            if time.monotonic() > deadline:
+                raise Broken(f"waited {timeout_s or self.size.patience_s:.0f} s in vain for {what}")
+            time.sleep(0.1)
+
+    def routing_since(self, since_s: float, fault: Fault | None = None) -> None:
+        """Return once probes sent after this moment are delivered; a job that ended is started again, and noted."""
+
+        def went_on() -> bool:
+            self.revive(fault)
+            try:
+                self.judge.look()
+            except (KafkaException, TimeoutError):
+                return False
+            fresh = {self.load.events[n].type for n in self.judge.probes if self.load.events[n].sent_s >= since_s}
+            return len(fresh) == 2
+
+        self.until(went_on, "a probe to be delivered")
+
+    def revive(self, fault: Fault | None = None) -> None:
+        """Start the job again if it ended, as a supervisor would."""
+        if self.job.alive:
+            return
+        code = self.job.process.poll() if self.job.process else None
+        last = (self.job.said().strip().splitlines() or ["nothing"])[-1]
+        self.outcome.restarts += 1
+        if fault is None or not fault.ends:
+            self.outcome.findings.append(f"the job ended by itself with {code}: {last[:300]}")
+        self.job.end()
+        self.job.start()
+
+    def restart(self, **environment: str) -> None:
+        """Start the job that was ended on purpose."""
+        self.job.start(**environment)
+
+    def _worst(self, struck_s: float) -> float:
+        """The longest that a probe sent around or after the strike was on its way."""
+        events = self.load.events
+        return max(
+            (at_s - events[n].sent_s for n, at_s in self.judge.probes.items() if events[n].sent_s > struck_s - 1.0),
+            default=0.0,
+        )
+
+    # ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fence(self) -> None:
+        """Let everything come into force, send some events while nothing changes, and judge all there is."""
+        self.load.changing = False
+        self._flushed()
+        self.judge.look()
+        over = {id(s.lease) for s in self.load.subscriptions if s.lease is not None and self.judge.is_over(s.lease)}
+        self.in_force()
+        self.load.close(lambda sent: id(sent) in over)
+        self.load.some(self.size.burst // 4)
+        time.sleep(self.size.settle_s)
+        window = self.load.close(lambda sent: id(sent) in over)
+
+        def routed() -> bool:
+            self.judge.look()
+            return self.judge.routed(window) == 0
+
+        try:
+            self.until(routed, "everything to be routed")
+        except Broken as broken:
+            self.outcome.findings.append(f"{broken}: {self.judge.routed(window)} events are left")
+        deadline = time.monotonic() + GRACE_S
+        while True:
+            verdict = self.judge.judge(window)
+            if not (verdict.missing or verdict.unanswered) or time.monotonic() > deadline:
+                break
+            time.sleep(1.0)
+            self.judge.look()
+        self.judge.accept(verdict)
+        self.outcome.verdict.add(verdict)
+
+    def _flushed(self) -> None:
+        """Everything sent so far is in Kafka."""
+        if not self.load.flush(self.size.patience_s):
+            raise Broken(f"Kafka did not take everything: {self.load.lost[:3]}")
+
+    def in_force(self) -> None:
+        """`hilcast wait`."""
+        self._flushed()
+        waiting = self.deployment.asked("wait", "--timeout", f"{self.size.patience_s:.0f}")
+        try:
+            self.until(lambda: waiting.poll() is not None, "`hilcast wait` to return", self.size.patience_s + 120.0)
+        finally:
+            waiting.kill()
+            told = waiting.communicate()[0]
+        if waiting.returncode != 0:
+            raise Broken(f"hilcast wait: {told.strip()[-300:]}")
+
+    def _left(self) -> None:
+        """Note what a deployment that broke leaves unanswered; nothing more can be said of it."""
+        try:
+            self.judge.look()
+        except (KafkaException, TimeoutError):
+            return
+        self.outcome.verdict.unanswered += self.judge.unanswered()
+
+    def _verify(self) -> None:
+        """Ask the product's own judge as well."""
+        answer = self.deployment.asked("verify", "--json").communicate(timeout=900.0)[0]
+        try:
+            told = json.JSONDecoder().raw_decode(answer, answer.index("{"))[0]
+        except ValueError:
+            self.outcome.findings.append(f"hilcast verify: {answer.strip()[-300:]}")
+            return
+        if not told["ok"]:
+            counts = {k: v for k, v in told.items() if k in ("missing", "wrong", "unanswered", "missing_ids") and v}
+            self.outcome.findings.append(f"hilcast verify: {counts} {told['findings'][:2]}")
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def end_of(self, topic: str) -> int:
+        """The offset after the last record of partition 0 of a topic under the prefix."""
+        place = TopicPartition(f"{self.deployment.prefix}.{topic}", 0)
+        return int(self.admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=10.0)[place].result().offset)

@@ -1,0 +1,157 @@
+"""The campaign's judge: it is given what a router might do, right and wrong, and must tell one from the other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.faults.judge import Judge
+from benchmarks.faults.load import Load
+from benchmarks.faults.world import SHORT, Deployment
+
+NOWHERE = SimpleNamespace(kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+
+
+@dataclass
+class Record:
+    """A record as the Kafka client gives it."""
+
+    named: str
+    about: dict[str, str] = field(default_factory=dict)
+    holds: object = None
+
+    def topic(self) -> str:
+        return self.named
+
+    def value(self) -> bytes:
+        return json.dumps(self.holds).encode()
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [(name, text.encode()) for name, text in self.about.items()]
+
+    def timestamp(self) -> tuple[int, int]:
+        return 2, 0
+
+
+class Play:
+    """A load that was never sent, and a router that does exactly what it should unless told otherwise."""
+
+    def __init__(self, folder: Path) -> None:
+        self.deployment = Deployment(NOWHERE, folder / "deployment", "play", SHORT)  # type: ignore[arg-type]
+        self.load = Load(self.deployment, 3)
+        self.load.produce = self._placed  # type: ignore[method-assign]
+        self.offsets = {"publications": 0, "subscriptions": 0, "advertisements": 0}
+        self.judge = Judge(self.deployment, self.load)
+        self.load.cast()
+        self.load.close(lambda sent: False)
+
+    def _placed(self, topic, key, value, headers=(), placed=lambda place: None) -> None:
+        placed((f"play.{topic}", 0, self.offsets[topic]))
+        self.offsets[topic] += 1
+
+    def route(self, window: int) -> list[Record]:
+        """Deliveries of every event up to a window, and its line in `routed`."""
+        records = []
+        for number, event in enumerate(self.load.events):
+            if event.window <= window and not event.stranger:
+                plan = self.judge._plan(event)
+                for place in sorted({(s.client, s.sink or f"play.deliver.{s.client}") for s, must in plan if must}):
+                    mine = [s for s, _ in plan if (s.client, s.sink or f"play.deliver.{s.client}") == place]
+                    about = {"ce_id": str(number), "hilcast_client": place[0], "hilcast_delivery": f"{number} {place}"}
+                    about["hilcast_subscriptions"] = ",".join(sorted(s.id for s in mine))
+                    records.append(Record(place[1], about))
+            elif event.window <= window:
+                place = {"topic": "play.publications", "partition": "0", "offset": str(event.place[2])}
+                records.append(Record("play.deadletter", {f"hilcast_{k}": v for k, v in place.items()}))
+        line = {"topic": "play.publications", "partition": 0, "first": 0, "last": self.offsets["publications"] - 1}
+        return [*records, Record("play.routed", holds=line), *self.answers()]
+
+    def answers(self) -> list[Record]:
+        kinds = {"kind": "accepted", "version": 1}
+        places = [(sent.key.decode(), sent.place) for sent in self.load.control]
+        return [
+            Record("play.receipts", holds={**kinds, "key": k, "topic": p[0], "partition": p[1], "offset": p[2]})
+            for k, p in places
+        ]
+
+    def verdict(self, records: list[Record], window: int):
+        for record in records:
+            self.judge.take(record)
+        return self.judge.judge(window)
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Play:
+    made = Play(tmp_path)
+    made.load.some(300)
+    return made
+
+
+def test_a_right_router_is_found_right(play: Play) -> None:
+    """Everything delivered, answered and routed: nothing is missing, wrong or unanswered, though much was expected."""
+    window = play.load.close(lambda sent: False)
+    verdict = play.verdict(play.route(window), window)
+    assert verdict.expected > 300
+    assert verdict.publications == 300
+    assert (verdict.missing, verdict.wrong, verdict.unanswered, verdict.lost_within_bound) == ([], [], [], 0)
+
+
+def test_one_delivery_less_is_missing(play: Play) -> None:
+    """Any single delivery that does not come is found, unless its type may lose."""
+    window = play.load.close(lambda sent: False)
+    records = play.route(window)
+    lost = next(r for r in records if ".deliver." in r.named and play.load.events[int(r.about["ce_id"])].type == "q0")
+    verdict = play.verdict([r for r in records if r is not lost], window)
+    assert len(verdict.missing) == len(lost.about["hilcast_subscriptions"].split(","))
+    assert not verdict.wrong
+
+
+@pytest.mark.parametrize(
+    "what", ["another client", "another event", "another id", "another topic", "another delivery id"]
+)
+def test_one_delivery_too_many_is_wrong(play: Play, what: str) -> None:
+    """A delivery to somebody, of something, for a reason or to a place that nothing explains is found."""
+    window = play.load.close(lambda sent: False)
+    records = play.route(window)
+    some = next(r for r in records if ".deliver.c" in r.named)
+    event = play.load.events[int(some.about["ce_id"])]
+    changed = {
+        "another client": {"hilcast_client": "nobody"},
+        "another event": {"ce_id": next(str(n) for n, e in enumerate(play.load.events) if e.type != event.type)},
+        "another id": {"hilcast_subscriptions": "q8_99"},
+        "another topic": {},
+        "another delivery id": {"hilcast_delivery": "other"},
+    }[what]
+    named = "play.deliver.c99" if what == "another topic" else some.named
+    verdict = play.verdict([*records, Record(named, some.about | changed)], window)
+    assert verdict.wrong
+    assert not verdict.missing
+
+
+def test_what_changes_may_come_or_not(play: Play) -> None:
+    """While a subscription is withdrawn its deliveries may come or not; once that is fenced they may not."""
+    standing = next(s for s in play.load.subscriptions if s.type == "q0" and s.client != "probe" and not s.sink)
+    standing.states.append(None)
+    window = play.load.close(lambda sent: False)
+    records = play.route(window)
+    assert not play.verdict(records, window).missing
+    strict = play.load.close(lambda sent: False)
+    assert play.load.closed[window]["q0"] != play.load.closed[strict]["q0"]
+    late = [states for each, states in play.load.closed[strict]["q0"] if each is standing]
+    assert late == [(None,)]
+
+
+def test_silence_is_unanswered(play: Play) -> None:
+    """A control event without receipt, an event that was not routed and a stranger without dead letter are found."""
+    window = play.load.close(lambda sent: False)
+    records = play.route(window)
+    silent = [r for r in records if r.named not in ("play.receipts", "play.routed", "play.deadletter")]
+    told = "\n".join(play.verdict(silent, window).unanswered)
+    assert "control event" in told
+    assert "neither routed nor refused" in told
+    assert "no dead letter" in told
+    assert play.judge.routed(window) == 300
