@@ -49,8 +49,6 @@ def test_links_lead_somewhere(page):
 
 CELL_CHARACTERS_MAX = 200
 """Of a cell of a table, as a reader sees it: links without where they lead."""
-STILL_LONG = {"docs/architecture.md"}
-"""Pages with cells that are still to be shortened."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -59,7 +57,7 @@ def test_tables_fit_a_screen(page):
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", BLOCK.sub("", page.read_text()))
     cells = [cell.strip() for row in re.findall(r"^\|(.*)\|$", text, re.M) for cell in re.split(r"(?<!\\)\|", row)]
     long = [cell for cell in cells if len(cell) > CELL_CHARACTERS_MAX]
-    assert bool(long) == (str(page.relative_to(ROOT)) in STILL_LONG), long
+    assert not long, long
 
 
 def defined(path: Path) -> set[str]:
