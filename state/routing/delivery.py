@@ -16,14 +16,13 @@ import pyarrow as pa
 
 from state.arrays import Bytes, Ints
 from state.digests import delivery_ids, event_digests, hexadecimal
-from state.distribution.assignment import BROADCAST
+from state.distribution.assignment import shared_topic
 from state.messages import joined_ids, write_members
 from state.routing.assemble import Outgoing, fixed
 from state.routing.envelope import Envelopes
 from state.routing.junction import Junction, Pairs
 from state.routing.sharing import Message
 from state.routing.snapshot import Snapshot
-from state.topics import Topics
 
 
 @dataclass(frozen=True)
@@ -130,11 +129,6 @@ def write_messages(
     }
     outgoing.add(which, np.array(codes, np.int64), extras)
     return len(at)
-
-
-def shared_topic(topics: Topics, broker: str, group: int) -> str:
-    """The topic of a group, or of BROADCAST."""
-    return topics.broadcast(broker) if group == BROADCAST else topics.group(broker, group)
 
 
 def _digests(envelopes: Envelopes, rows: Ints) -> tuple[Bytes, Ints]:

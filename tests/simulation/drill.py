@@ -26,6 +26,7 @@ from state.messages import Output
 from state.space.event_type import EventType
 from state.space.points import ranks
 from tests.simulation.invariants import Inside, Stream, examined
+from tests.simulation.keeper import judge_spans
 from tests.simulation.ledger import Answer, Expected, Holds, Ledger, Live, Name
 from tests.simulation.scenario import (
     LOSSY,
@@ -39,6 +40,7 @@ from tests.simulation.scenario import (
     Nonsense,
     Publish,
     Register,
+    Regroup,
     Rest,
     Restart,
     Scenario,
@@ -153,6 +155,8 @@ class Drill:
         """Streams of which a message was lost since the last rest, and its offset."""
         self.sources = {name: workload.events(t, scenario.seed) for name, t in self.types.items()}
         self.published = 0
+        self.spans_judged: dict[str, int] = {}
+        """How far each topic has been looked at for whom it names."""
 
     @property
     def config(self) -> Config:
@@ -181,13 +185,18 @@ class Drill:
             case Begin():
                 self._begin(action)
             case Restart():
-                self._deployment(action.deployment).restart()
+                self._deployment(action.deployment).restart(action.tables)
+            case Regroup():
+                rng = random.Random(action.seed)
+                for _ in range(rng.randint(1, 6)):
+                    self._regroup(self._deployment(action.deployment), rng)
             case LoseIndex():
                 self._deployment(action.deployment).lose_index(random.Random(action.seed))
             case LoseMessage():
                 self._lose_message(random.Random(action.seed))
             case Compact():
                 self.world.log.compact(self.config.topics.registry)
+                self.world.log.compact(self.config.topics.groups)
             case Publish():
                 self._publish(random.Random(action.seed), action.n)
             case Fence():
@@ -210,6 +219,7 @@ class Drill:
             "publisher" if action.advertisement else "client": action.owner,
             "filter": action.filter,
             **{name: what for name, what in given.items() if what is not None},
+            **({"groups": True} if action.groups else {}),
         }
         record = self.world.send(self._inbox(action.advertisement), "/".join(action.name), value)
         live = Live(action.owner, action.filter, action.sink, action.ttl_ms)
@@ -365,6 +375,7 @@ class Drill:
         newest = at_rest or fenced or parts > PARTS_MIXED_MAX or rng.random() < 0.5
         posted = self.world.post([publication.output for publication in publications])
         repeated = self._route(rng, mixed=not newest, at_rest=at_rest)
+        self._judge_spans()
         for publication, outcome in zip(publications, self.world.outcomes(posted), strict=True):
             self._judge_copies(outcome)
             if publication.code is not None:
@@ -378,19 +389,39 @@ class Drill:
         Return whether any did.
         """
         faults, crashes = rng.random() < 0.3, 0
+        sharing = random.Random(rng.getrandbits(32)) if self.config.distribution else None
 
         def batch(deployment: SimulatedDeployment) -> None:
             nonlocal crashes
+
+            def meanwhile() -> None:
+                if sharing is None:
+                    return
+                self._judge_spans()
+                if not at_rest:
+                    for _ in range(sharing.choice((0, 0, 0, 1, 2, 8))):
+                        self._regroup(deployment, sharing)
+
             if faults and rng.random() < 0.4:
-                deployment.route(rng, crash=True, mixed=mixed)
+                deployment.route(rng, crash=True, mixed=mixed, meanwhile=meanwhile)
                 crashes += 1
                 if not at_rest and rng.random() < 0.3:
                     rng.choice(self.world.deployments).step(rng)
-            deployment.route(rng, mixed=mixed)
+            deployment.route(rng, mixed=mixed, meanwhile=meanwhile)
 
         self.world.route(batch)
         self.report.figures["crashes of routing"] += crashes
         return crashes > 0
+
+    def _judge_spans(self) -> None:
+        """Whoever has been named since the last time reads there already: a driver that died now would not tell it."""
+        log = self.world.log
+        self.report.figures["copies by shared topics"] += judge_spans(log, self.config, self.spans_judged)
+        self.spans_judged = {topic: log.end(topic) for topic in log.topics}
+
+    def _regroup(self, deployment: SimulatedDeployment, rng: random.Random) -> None:
+        deployment.keeper.tick(rng)
+        self.report.figures["steps of regrouping"] += 1
 
     def _judge_copies(self, outcome: Outcome) -> None:
         """Whatever was repeated has the same id, and nobody has two."""
@@ -492,7 +523,10 @@ class Drill:
         self.due = {}
         for deployment in self.world.deployments:
             deployment.forget_versions()
+        for deployment in self.world.deployments:
+            deployment.keeper.tick()
         self._publish(rng, action.n, at_rest=True)
+        self._check_spans()
         if action.forget:
             self._forget(rng)
         self.watch.stand(list(self._draw_probes(rng)))
@@ -500,6 +534,17 @@ class Drill:
         self.report.figures["looks between writes"] = self.watch.looks
         for what, n in self.slices.seen.items():
             self.report.figures[f"{what} judged"] = n
+
+    def _check_spans(self) -> None:
+        """After a batch spans that nobody needs are closed; whoever reads now finds all that ever named it."""
+        for deployment in self.world.deployments:
+            deployment.keeper.tick()
+        self.world.log.now_ms += 1
+        for deployment in self.world.deployments:
+            deployment.route()
+            deployment.keeper.tick()
+            deployment.keeper.check_rest()
+        judge_spans(self.world.log, self.config, {})
 
     def _settle(self, rng: random.Random) -> None:
         for deployment in self.world.deployments:

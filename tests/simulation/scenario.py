@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from state.config import Config, parse
+from state.config import CLUSTERINGS, Config, parse
 from state.overlay import Overlay
 from state.space.event_type import Attribute, EventType
 
@@ -42,6 +42,7 @@ class Register:
     version: int | None = None
     ttl_ms: int | None = None
     sink: str | None = None
+    groups: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,18 @@ class Begin:
 
 @dataclass(frozen=True)
 class Restart:
-    """A deployment is stopped and started on its checkpoint."""
+    """A deployment is stopped and started on its checkpoint; with tables only these brokers of it have groups."""
 
     deployment: int
+    tables: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Regroup:
+    """The driver of a deployment looks at its groups, and does what is due of it, or some of that."""
+
+    deployment: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,7 @@ class LoseMessage:
 
 @dataclass(frozen=True)
 class Compact:
-    """Kafka compacts the registry."""
+    """Kafka compacts the registry, and what clients were told of shared topics."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +158,7 @@ Action = (
     | Step
     | Begin
     | Restart
+    | Regroup
     | LoseIndex
     | LoseMessage
     | Compact
@@ -227,6 +238,9 @@ INDEXES: dict[str, tuple[tuple[str, ...], ...]] = {
 BUDGETS = (None, None, 1, 2, 4, 8)
 """Of pruning: predicates that the filters of a home key may use; a key has a few ids here."""
 MATCHERS = ('matcher = "bitmap"', 'matcher = "s-tree"', 'matcher = "s-tree"\nmatcher_parameters = { fanout = 2 }')
+THRESHOLDS = ("0.0", "0.15", "0.5", '"fit"')
+TABLES_MAX = 4
+"""Brokers with groups."""
 PARTS_MAX = 600
 """Parts of all brokers and types together: beyond that a run would take minutes."""
 
@@ -261,7 +275,9 @@ def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noq
     source = _source(producer.choice(brokers), producer.choice(kinds)) if producer.random() < 0.5 else ""
     first = [_draw_type(rng, kind, size.brokers * len(kinds), pruning, matching) for kind in kinds]
     hosting = _draw_hosting(rng, brokers)
-    variants = [_text(overlay, settings, first) + source]
+    sharing = random.Random(f"sharing {seed}")
+    more = source + _tables(sharing, brokers)
+    variants = [_text(overlay, settings, first) + more]
     for _ in range(rng.choice((0, 0, 1, 2))):
         parts = size.brokers * len(kinds)
         changed = [t if rng.random() < 0.4 else _draw_type(rng, t.kind, parts, pruning, matching) for t in first]
@@ -269,10 +285,10 @@ def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noq
             settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
         if rng.random() < 0.5 and len(hosting) == 1:
             overlay = _draw_overlay(rng, brokers)
-        variants.append(_text(overlay, settings, changed) + source)
+        variants.append(_text(overlay, settings, changed) + more)
     config = parse(variants[0])
     drawn = Scenario(seed, tuple(variants), hosting, rng.choice((900, 4_000, 512 * 1024)))
-    clients = _Clients(rng, config, workload, seed)
+    clients = _Clients(rng, config, workload, seed, sharing)
     actions: list[Action] = []
     for _ in range(size.rounds):
         actions += _draw_round(rng, drawn, clients, size)
@@ -344,6 +360,17 @@ def _source(broker: str, kind: str) -> str:
     return f'\n[[sources]]\ntopic = "legacy"\nbroker = "{broker}"\ntype = "{kind}"\n'
 
 
+def _tables(rng: random.Random, brokers: tuple[str, ...]) -> str:
+    """Half of the overlays have a few brokers with groups."""
+    some = rng.sample(brokers, min(len(brokers), rng.randint(1, TABLES_MAX))) if rng.random() < 0.5 else []
+    text = ""
+    for broker in some:
+        text += f"[distribution.{broker}]\ngroups = {rng.choice((1, 2, 3))}\nregroup_s = {rng.choice((1, 2))}\n"
+        text += f"threshold = {rng.choice(THRESHOLDS)}\n"
+        text += f'clustering = "{rng.choice(CLUSTERINGS)}"\n' + rng.choice(("", "broadcast = 0.4\n"))
+    return "\n" + text
+
+
 def _listed(names: tuple[str, ...]) -> str:
     return "[" + ", ".join(f'"{name}"' for name in names) + "]"
 
@@ -364,12 +391,25 @@ def _draw_round(rng: random.Random, scenario: Scenario, clients: _Clients, size:
                 actions.append(Step(i, rng.getrandbits(32), crash=faults and rng.random() < 0.2))
         if faults and rng.random() < 0.08:
             actions.append(_draw_fault(rng, scenario))
+        actions += _draw_regrouping(clients, n, faults)
         if rng.random() < 0.25:
             actions.append(Publish(rng.getrandbits(32), 2))
         if rng.random() < 0.03:
             actions.append(Fence(rng.getrandbits(32), size.events // 2))
     actions.append(Rest(rng.getrandbits(32), size.events, rng.random() < 0.3))
     return actions
+
+
+def _draw_regrouping(clients: _Clients, n: int, faults: bool) -> list[Action]:
+    """What drivers do between others' doings, where there are groups."""
+    rng, tables = clients.sharing, tuple(clients.config.distribution)
+    if not tables:
+        return []
+    some: list[Action] = [Regroup(i, rng.getrandbits(32)) for i in range(n) if rng.random() < 0.3]
+    if faults and rng.random() < 0.08:
+        kept = tuple(table for table in tables if rng.random() < 0.6)
+        some.append(Restart(rng.randrange(n), kept if rng.random() < 0.5 else None))
+    return some
 
 
 def _draw_fault(rng: random.Random, scenario: Scenario) -> Action:
@@ -396,6 +436,7 @@ class _Clients:
     config: Config
     workload: Workload
     seed: int
+    sharing: random.Random
     keys: dict[tuple[bool, Name], Register] = field(default_factory=dict)
     versions: dict[tuple[bool, Name], int] = field(default_factory=dict)
 
@@ -440,6 +481,7 @@ class _Clients:
             version=self._version(advertisement, name),
             ttl_ms=rng.choice((None, None, 60_000)),
             sink=sink,
+            groups=not advertisement and sink is None and self.sharing.random() < 0.7,
         )
         self.keys[advertisement, name] = action
         return action

@@ -61,7 +61,9 @@ def test_the_seeds_draw_what_the_simulator_promises():
         "Fence",
         "Rest",
     }
-    assert happens >= {"LoseIndex", "LoseMessage", "Nonsense"}
+    assert happens >= {"LoseIndex", "LoseMessage", "Nonsense", "Regroup"}
+    tables = [table for s in scenarios for table in s.configs()[0].distribution.values()]
+    assert {table.threshold for table in tables} == {0.0, 0.15, 0.5, "fit"}
 
 
 def test_a_seed_is_the_same_in_every_process():

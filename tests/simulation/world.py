@@ -14,6 +14,7 @@ index, records of different producers and topics.
     begin          the checkpoint is lost, or the configuration changes: a new generation from the registry; may be cut
                    off in the middle, others may go on meanwhile; the inboxes go on where offsets were last committed
     lose_index     Redis forgot parts of the index: routing waits until they are written again
+    keeper         groups of clients change, also in the middle of a route batch; its effects may fail (`keeper.py`)
 
 `watch` is told of every part of an index that comes into force, and `slices` of everything that a slice of
 publications leads to, so that judges can look between any two writes.
@@ -48,6 +49,7 @@ from state.routing.route import route
 from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot
 from state.space.grid import Grid
+from tests.simulation.keeper import SimulatedKeeper
 from tests.simulation.wire import MARK, Delivery, Event, Outcome, batch_of, mark_of, outputs_of
 
 PRODUCERS = 2
@@ -121,8 +123,10 @@ class SimulatedDeployment:
         self.route_planned: dict[str, int] | None = None
         """Where the batch of the route query that crashed ends."""
         self.assignments: dict[str, Assignment] = {}
-        """By hosted broker: which of its clients are served through shared topics. Put one here to have `snapshot`
-        route by it; a new generation begins without."""
+        """By hosted broker: which of its clients are served through shared topics, as Redis has it; a new generation
+        begins without."""
+        self.route_began_s: float | None = None
+        """When the last route batch began that ended in this life."""
         self._seeded_to = 0
         self._junctions: dict[tuple[str, str], Junction] = {}
         """The last junction of each broker and type, whose filters the next one takes over."""
@@ -185,18 +189,30 @@ class SimulatedDeployment:
         self.batch, self.states, self.planned = 0, {}, None
         self._seeded_to = log.end(topics.control)
         self.commit()
-        self.index, self.versions, self._junctions, self.assignments = {}, {}, {}, {}
+        self.index, self.versions, self.assignments = {}, {}, {}
         for text, blob in rebuilt.indexes.items():
             self._put_in_force(Key.parse(text), load_part(blob))
+        self._live()
         self.world.watch(self, None)
+
+    def _live(self) -> None:
+        """Begin a life of the driver."""
+        self._junctions, self.route_began_s = {}, None
+        self.keeper = SimulatedKeeper(self)
 
     def context(self, batch: int) -> Context:
         """What the keys of this deployment know in a batch of the present generation."""
         return self._life.at(self.generation, batch)
 
-    def restart(self) -> None:
-        """Stop and start again on the same checkpoint: only what is in memory is gone."""
-        self._junctions = {}
+    def restart(self, tables: Sequence[str] | None = None) -> None:
+        """Stop and start again on the same checkpoint: only what is in memory is gone.
+
+        With `tables` it has another file: of the brokers with groups, those alone have them now.
+        """
+        if tables is not None:
+            distribution = {b: table for b, table in self.world.config.distribution.items() if b in tables}
+            self.config = replace(self.config, distribution=distribution)
+        self._live()
 
     # ── the control query ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -265,8 +281,14 @@ class SimulatedDeployment:
                     groups[key].append(record)
         return groups
 
-    def _write(self, outputs: list[list[Output]], rng: random.Random | None, crash: bool) -> None:
-        """Write what each producer has: each topic in order, topics and producers in any."""
+    def _write(
+        self,
+        outputs: list[list[Output]],
+        rng: random.Random | None,
+        crash: bool,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write what each producer has: each topic in order, topics and producers in any; `meanwhile` others do."""
         if rng is None:
             for output in outputs[0]:
                 self.world.log.append(output)
@@ -280,6 +302,7 @@ class SimulatedDeployment:
         while waiting:
             name = rng.choice(waiting)
             self.world.log.append(streams[name].popleft())
+            meanwhile()
             left[name] -= 1
             if not left[name]:
                 waiting.remove(name)
@@ -315,6 +338,8 @@ class SimulatedDeployment:
         share = rng.choice((0.2, 1.0))
         for key in [key for key in self.index if rng.random() < share]:
             del self.index[key]
+        if share == 1.0:
+            self.assignments = {}
         self.ask_for_index()
 
     def ask_for_index(self) -> None:
@@ -351,7 +376,8 @@ class SimulatedDeployment:
     def snapshot(self, rng: random.Random | None = None) -> Snapshot:
         """What a route task that begins now goes by; with `rng` each part of the index is one of its last versions."""
         junctions = {name: self.junctions(name, rng) for name in self.config.types}
-        sharing = {broker: Sharing(assignment) for broker, assignment in self.assignments.items()}
+        known = self.config.distribution
+        sharing = {broker: Sharing(assignment) for broker, assignment in self.assignments.items() if broker in known}
         return Snapshot(self.config, f"{self.generation}.{self.batch}", junctions, sharing)
 
     def routed(self, records: Sequence[Record], rng: random.Random | None = None) -> list[Output]:
@@ -364,20 +390,37 @@ class SimulatedDeployment:
     def behind_in_routing(self) -> bool:
         return any(self.routed_to[topic] < self.world.log.end(topic) for topic in input_topics(self.config))
 
-    def route(self, rng: random.Random | None = None, crash: bool = False, mixed: bool = False) -> None:
+    @property
+    def now_s(self) -> float:
+        """The clock of the driver's machine."""
+        return float(self.world.log.now_ms)
+
+    def route(
+        self,
+        rng: random.Random | None = None,
+        crash: bool = False,
+        mixed: bool = False,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         """Route one batch: everything up to the end.
 
         With `rng` it is divided among tasks, whose outputs stand in any order; with `mixed` each task has another
-        mixture of versions of the index.
+        mixture of versions of the index. `meanwhile` is called before and after each task, and between its writes.
         """
         assert rng is not None or not (crash or mixed)
-        log = self.world.log
+        log, began_s = self.world.log, self.now_s
         ends = self.route_planned = self.route_planned or {t: log.end(t) for t in input_topics(self.config)}
         records = [record for topic, end in ends.items() for record in log.topics[topic][self.routed_to[topic] : end]]
         cut = len(records) if rng is None else rng.randint(0, len(records))
         tasks = [task for task in (records[:cut], records[cut:]) if task]
-        self._write([self.routed(task, rng if mixed else None) for task in tasks] or [[]], rng, crash)
+        outputs = []
+        for task in tasks:
+            meanwhile()
+            outputs.append(self.routed(task, rng if mixed else None))
+        meanwhile()
+        self._write(outputs or [[]], rng, crash, meanwhile)
         if not crash:
+            self.route_began_s = began_s
             self.routed_to |= ends
             self.route_planned = None
 
