@@ -36,6 +36,7 @@ def test_every_delivery_of_a_seed_equals_flooding(seed, brokers):
     """
     report = perform(draw(seed, mixed, Size.of(seed, brokers))).figures
     assert min(report["events compared at rest"], report["events compared in between"], report["batches"]) > 0
+    assert min(report["slices judged"], report["deliveries judged"]) > 0
 
 
 def test_the_seeds_draw_what_the_simulator_promises():
@@ -45,6 +46,7 @@ def test_the_seeds_draw_what_the_simulator_promises():
     reductions = {t.reduction for t in types}
     assert reductions == {"none", "covering", "merging", "mics", "negative-space", "probabilistic", "hybrid"}
     assert {t.advertisements for t in types} == {True, False}
+    assert {bool(s.configs()[0].sources) for s in scenarios} == {True, False}
     assert {len(s.hosting) for s in scenarios} >= {1, 2, 3, 4}
     sizes = [len(s.configs()[0].overlay.brokers) for s in scenarios]
     assert (min(sizes), max(sizes) > 80) == (2, True)
