@@ -44,7 +44,7 @@ from state.space.boxes import Boxes
 from state.space.ranks import rank
 from streaming import route
 from streaming.boot import Boot
-from streaming.settings import session, sink_options
+from streaming.settings import OUTPUT, session, sink_options
 
 Pipeline = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 CLIENTS = 100
@@ -224,7 +224,7 @@ def run(spark: SparkSession, config: Config, function: Pipeline, checkpoint: str
     """Run one pipeline over the whole topic; seconds of the batches after the first, events in them."""
     query = (
         route.records(spark, config, "earliest")
-        .mapInArrow(function, route.OUTPUT)
+        .mapInArrow(function, OUTPUT)
         .writeStream.format("kafka")
         .options(**sink_options(config))
         .option("checkpointLocation", checkpoint)

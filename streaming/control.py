@@ -3,40 +3,26 @@
     subscriptions, advertisements, control ──key──> applyInPandasWithState(handle) ──> one Kafka sink, by topic column
                                                           └──> Redis, before the batch ends
 
-The state of a key is (format, version, blob): our own versioned bytes. Versions travel as bytes, since a nullable long
-becomes a float in pandas. Nothing here decides anything; `state.control.handle.handle` does.
+Each record goes to the key that owns it; what becomes of a key's records is `key_step.py`, and in the end
+`state.control.handle.handle`. Nothing here decides anything.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
 
-import pandas as pd
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.state import GroupStateTimeout
 
-from infra.kafka.topic_keeper import TopicKeeper
-from infra.logs import logger, set_up
 from state.config import Config
-from state.control.context import Context, Result
-from state.control.handle import handle
-from state.keys import UNROUTABLE, Key
-from state.messages import Record
+from state.keys import UNROUTABLE
 from state.names import NAME, TYPE_NAME
-from state.redis_index import RedisIndex, patiently
 from streaming.boot import Boot
-from streaming.settings import QUERY_VARIABLE, sink_options, source_options
+from streaming.key_step import STATE, step
+from streaming.settings import OUTPUT, sink_options, source_options
 
-OUTPUT = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
-STATE = "format int, version binary, blob binary"
-STATE_FORMAT = 1
-_log = logger("redis")
 _NAME, _TYPE_NAME = NAME.pattern, TYPE_NAME.pattern
 
 
@@ -111,95 +97,3 @@ def keyed(records: DataFrame, config: Config) -> DataFrame:
         F.transform(F.coalesce("headers", F.array()), lambda h: h["key"]).alias("header_names"),
         F.transform(F.coalesce("headers", F.array()), lambda h: h["value"]).alias("header_values"),
     )
-
-
-class _Worker:
-    """What a Python worker keeps between batches: grids, connections; found again by module, not by closure."""
-
-    def __init__(self, boot: Boot) -> None:
-        set_up(boot.config, os.environ.get(QUERY_VARIABLE, "control"))
-        self.boot = boot
-        self.context = Context(boot.config, boot.generation, 0, samples=boot.samples)
-        self.redis = RedisIndex(boot.config)
-        self.topics = TopicKeeper(boot.config)
-
-
-_workers: dict[tuple[str, int], _Worker] = {}
-
-
-def _worker(boot: Boot) -> _Worker:
-    identity = (repr(boot.config), boot.generation)
-    if identity not in _workers:
-        _workers.clear()
-        _workers[identity] = _Worker(boot)
-    return _workers[identity]
-
-
-def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """Handle one key's records of one batch: state, Redis and outputs in one pass."""
-    worker = _worker(boot)
-    records = [record for frame in frames for record in _records(frame)]
-    blob = state.get[2] if state.exists else None
-    result = handle(
-        key[0], None if blob is None else bytes(blob), records, worker.context.at(boot.generation, _batch())
-    )
-    if result.topics:
-        worker.topics.ensure(result.topics)
-    if result.index is not None:
-        _publish(worker, Key.parse(key[0]), result.index, result)
-    if result.state is not None:
-        version = int.from_bytes(bytes(state.get[1]), "big") + 1 if state.exists else 1
-        state.update((STATE_FORMAT, version.to_bytes(8, "big"), result.state))
-    _count(worker, result)
-    yield _frame(result)
-
-
-def _batch() -> int:
-    context = TaskContext.get()
-    batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
-    assert batch is not None, "the control operator runs inside a streaming query"
-    return int(batch)
-
-
-def _publish(worker: _Worker, key: Key, index: bytes, result: Result) -> None:
-    """Write the index; the batch does not end before Redis answered."""
-    told, reduced = {key: result.forwarding}, {key: result.reduced}
-    patiently(
-        lambda: worker.redis.publish({key: index}, worker.boot.generation, _batch(), told, reduced),
-        say=_log.warning,
-    )
-
-
-def _count(worker: _Worker, result: Result) -> None:
-    if result.figures:
-        patiently(lambda: worker.redis.count(result.figures), say=lambda line: None)
-
-
-def _records(frame: pd.DataFrame) -> Iterator[Record]:
-    for row in frame.itertuples(index=False):
-        names = [] if row.header_names is None else list(row.header_names)
-        values = [] if row.header_values is None else list(row.header_values)
-        headers = tuple((str(n), None if v is None else bytes(v)) for n, v in zip(names, values, strict=True))
-        yield Record(
-            row.topic,
-            int(row.partition),
-            int(row.offset),
-            int(row.timestamp_ms),
-            _bytes(row.key),
-            _bytes(row.value),
-            headers,
-        )
-
-
-def _bytes(value: Any) -> bytes | None:
-    return None if value is None else bytes(value)
-
-
-def _frame(result: Result) -> pd.DataFrame:
-    columns: dict[str, list[Any]] = {"topic": [], "key": [], "value": [], "headers": []}
-    for output in result.outputs:
-        columns["topic"].append(output.topic)
-        columns["key"].append(output.key)
-        columns["value"].append(output.value)
-        columns["headers"].append([{"key": name, "value": value} for name, value in output.headers] or None)
-    return pd.DataFrame(columns, dtype=object)

@@ -22,9 +22,7 @@ from state.routing.route import route
 from state.routing.snapshot import Snapshot
 from streaming.boot import Boot
 from streaming.index_cache import cache
-from streaming.settings import sink_options, source_options
-
-OUTPUT = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
+from streaming.settings import OUTPUT, sink_options, source_options
 
 
 def records(spark: SparkSession, config: Config, starting_offsets: str) -> DataFrame:

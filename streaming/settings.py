@@ -18,6 +18,8 @@ WARM_VARIABLE = "HILCAST_WARM"
 """Names the configuration for which workers compile everything before they begin."""
 QUERY_VARIABLE = "HILCAST_QUERY"
 """Names the query whose workers these are: each query has a daemon, and so workers, of its own."""
+OUTPUT = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
+"""The rows that either query hands to its Kafka sink."""
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 SPARK = {
     # 200 shuffle partitions, the default, cost 13 s a batch; frozen into the checkpoint at first start
