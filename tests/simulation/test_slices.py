@@ -34,7 +34,7 @@ HOSTING = [("b1", "b3"), ("b2",)]
 
 def world_of(grouped=False):
     """Two deployments, one of which has both ends of the overlay; four clients at three brokers."""
-    world = World(parse(CONFIG), HOSTING)
+    world = World(parse(CONFIG + ("[distribution.b1]\ngroups = 1\nthreshold = 0.0\n" if grouped else "")), HOSTING)
     world.slices = Slices()
     for i, client in enumerate(["ann", "bob", "cy", "ann"]):
         value = {"client": client, "filter": f"x < {20 * (i + 1)}", "groups": grouped}
