@@ -608,11 +608,20 @@ def redis_refuses_what_is_older(url, prefix):
     key = Key("b1", "t", "cube:0")
     index.publish({key: _empty_part()}, 2, 7)
     index.publish({key: _empty_part()}, 2, 6)
-    index.publish({key: _empty_part()}, 1, 9)
-    assert index.vector()[1][str(key)].epoch == "2.7"
-    loaded = index.load([key])[0]
+    assert index.vector(2)[1][str(key)].epoch == "2.7"
+    loaded = index.load([key], 2)[0]
     assert loaded is not None
     assert loaded[0] == "2.7"
+
+
+def routing_never_goes_back_to_an_older_generation(url, prefix):
+    """Who was superseded cannot have routing go by his generation again."""
+    index = RedisIndex(config_of(prefix, url))
+    assert index.current()[1] is None
+    assert index.point(2, b"{}")
+    assert not index.point(1, b"{}")
+    assert index.point(2, b"{}")
+    assert index.current()[1] == 2
 
 
 def redis_of_another_life_does_not_count(url, prefix):
@@ -623,7 +632,7 @@ def redis_of_another_life_does_not_count(url, prefix):
     index.publish(dict.fromkeys(keys, _empty_part()), 1, 1)
     assert index.missing(keys, 1) == []
     client = redis.Redis.from_url(url)
-    client.hset(index.vector_key, str(keys[0]), f"1.1.{'0' * 40}")
+    client.hset(index.vector_key(1), str(keys[0]), f"1.1.{'0' * 40}")
     assert index.missing(keys, 1) == [keys[0]]
     assert index.missing(keys, 2) == keys
 
@@ -634,11 +643,11 @@ def damage_is_noticed(url, prefix):
     key = Key("b1", "t", "cube:0")
     index.publish({key: _empty_part()}, 1, 1)
     client = redis.Redis.from_url(url)
-    name = f"{prefix}:b1:t:cube:0:index"
+    name = f"{prefix}:b1:t:cube:0:index:1"
     blob = bytearray(client.get(name))
     blob[9] ^= 1  # the epoch it claims
     client.set(name, bytes(blob))
-    assert index.load([key]) == [None]
+    assert index.load([key], 1) == [None]
 
 
 PURE = [
@@ -678,4 +687,9 @@ PURE = [
     room_undoes_prunings,
     a_snapshot_tells_what_travels,
 ]
-ON_REDIS = [redis_refuses_what_is_older, redis_of_another_life_does_not_count, damage_is_noticed]
+ON_REDIS = [
+    redis_refuses_what_is_older,
+    routing_never_goes_back_to_an_older_generation,
+    redis_of_another_life_does_not_count,
+    damage_is_noticed,
+]
