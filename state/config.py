@@ -116,6 +116,8 @@ class Settings:
     metrics_port: int | None = None
     tombstone_hours: int = 168
     delivery_retention_hours: int = 168
+    on_data_loss: Literal["stop", "continue"] = "stop"
+    """When Kafka has deleted what a query has not read: end the job, or go on behind the gap."""
 
 
 @dataclass(frozen=True)
@@ -339,7 +341,13 @@ def _read_settings(table: Table) -> Settings:
         "delivery_retention_hours": (1, 1_000_000),
     }
     numbers = {name: table.take(name, integer(*limit), getattr(defaults, name)) for name, limit in limits.items()}
-    settings = Settings(master=table.take("master", text, defaults.master), **numbers)
+    settings = Settings(
+        master=table.take("master", text, defaults.master),
+        on_data_loss=cast(
+            Literal["stop", "continue"], table.take("on_data_loss", choice("stop", "continue"), defaults.on_data_loss)
+        ),
+        **numbers,
+    )
     table.end()
     return settings
 

@@ -22,7 +22,7 @@ from state.compiled_part import CompiledPart
 from state.control.protocol import Republish, encode
 from state.distribution.assignment import Assignment
 from state.keys import Key, index_keys
-from state.redis_index import RedisIndex, Version, groups_version
+from state.redis_index import RedisIndex, Version, groups_version, trouble
 from state.routing.junction import Junction
 from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot
@@ -77,8 +77,8 @@ class IndexCache:
         try:
             run, vector = self.redis.vector()
             return self._load(run, vector)
-        except (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ResponseError) as error:
-            return f"redis is away ({type(error).__name__})"
+        except redis.RedisError as error:
+            return f"redis is away ({trouble(error)})"
 
     def _load(self, run: str, vector: Mapping[str, Version]) -> str:
         stale, batch = [], 0
