@@ -120,6 +120,8 @@ class Settings:
     metrics_port: int | None = None
     tombstone_hours: int = 168
     delivery_retention_hours: int = 168
+    on_data_loss: Literal["stop", "continue"] = "stop"
+    """When Kafka has deleted what a query has not read: end the job, or go on behind the gap."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,10 @@ class Config:
     def adopting(self, shared: bytes) -> Config:
         """This deployment with another configuration in common (`shared`); ConfigError where both do not agree."""
         given = cast(dict[str, object], json.loads(shared))
-        settings = {**cast(dict[str, object], self.tables.get("settings", {})), **cast(dict[str, object], given["settings"])}
+        settings = {
+            **cast(dict[str, object], self.tables.get("settings", {})),
+            **cast(dict[str, object], given["settings"]),
+        }
         own = {name: table for name, table in self.tables.items() if name not in SHARED}
         faults: list[str] = []
         config = _read_config(Table({**own, **given, "settings": settings}, "", faults), None)
@@ -372,7 +377,13 @@ def _read_settings(table: Table) -> Settings:
         "delivery_retention_hours": (1, 1_000_000),
     }
     numbers = {name: table.take(name, integer(*limit), getattr(defaults, name)) for name, limit in limits.items()}
-    settings = Settings(master=table.take("master", text, defaults.master), **numbers)
+    settings = Settings(
+        master=table.take("master", text, defaults.master),
+        on_data_loss=cast(
+            Literal["stop", "continue"], table.take("on_data_loss", choice("stop", "continue"), defaults.on_data_loss)
+        ),
+        **numbers,
+    )
     table.end()
     return settings
 

@@ -1,9 +1,9 @@
 """The index as a route worker holds it: loaded from Redis, checked by version, changed in place between tasks.
 
 Before its first row a task reads which generation is in force, and its version vector: it goes by one generation from
-its first row to its last. Another one is loaded whole before it replaces the one that is held. A part is used only if the cached version is the one in the
-vector, written under the Redis that is up now; otherwise it is loaded, or the task waits and says so. So a lost, old or
-damaged index can delay a publication, never misroute it.
+its first row to its last. Another one is loaded whole before it replaces the one that is held. A part is used only if
+the cached version is the one in the vector, written under the Redis that is up now; otherwise it is loaded, or the task
+waits and says so. So a lost, old or damaged index can delay a publication, never misroute it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from state.config import Config
 from state.control.protocol import Republish, encode
 from state.distribution.assignment import Assignment
 from state.keys import Key, index_keys
-from state.redis_index import RedisIndex, Version, groups_version
+from state.redis_index import RedisIndex, Version, groups_version, trouble
 from state.routing.junction import Junction
 from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot
@@ -144,8 +144,8 @@ class IndexCache:
             if self._held is None or self._held.generation != generation:
                 return self._take_up(run, generation)
             return self._load(self._held, run)
-        except (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ResponseError) as error:
-            return f"redis is away ({type(error).__name__})"
+        except redis.RedisError as error:
+            return f"redis is away ({trouble(error)})"
 
     def _take_up(self, run: str, generation: int) -> str:
         """Go over to another generation, whole; what is held stays until then."""

@@ -38,7 +38,7 @@ def waited(condition, timeout_s=60.0):
 
 
 def test_one_driver_acts_and_the_next_takes_over(services, unique, monkeypatch):
-    """The second stands by while the first lives; a restarted one is itself again; what the ousted commits is refused."""
+    """The second stands by while the first lives; a restarted one is itself again; the ousted cannot commit."""
     monkeypatch.setattr(lease, "LAPSE_MS", 6000)
     here, there = config_of(services, unique, "/here"), config_of(services, unique, "/there")
     TopicKeeper(here).ensure_needed()
@@ -54,7 +54,7 @@ def test_one_driver_acts_and_the_next_takes_over(services, unique, monkeypatch):
     assert again.acquire(never)
     place = [TopicPartition(here.topics.subscriptions, 0, 0)]
     again.consumer.commit(offsets=place, asynchronous=False)
-    with pytest.raises(KafkaException, match="fenced|FENCED|ILLEGAL|UNKNOWN_MEMBER"):
+    with pytest.raises(KafkaException, match=r"fenced|FENCED|ILLEGAL|UNKNOWN_MEMBER"):
         first.consumer.commit(offsets=place, asynchronous=False)
     assert not second.held
     again.close()
