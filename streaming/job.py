@@ -89,7 +89,7 @@ class Job:
         )
         spark = self._prepare()
         self.checkpoint.record(_jvm_pid(spark))
-        listener = self.listener = ProgressListener(self.config, 0, self.lease.consumer)
+        listener = self.listener = ProgressListener(self.config, 0, self.lease.commit)
         spark.streams.addListener(listener)
         boot = Boot(self.config, 0)
         self.queries = Queries(spark, boot, None, self.checkpoint, self.offsets, self._lost)
@@ -299,7 +299,7 @@ class Job:
         known = retried(lambda: self.transport.committed(group(self.config, "control"), inputs))
         starting: dict[str, dict[str, int]] = json.loads(generation.starting_offsets)
         offsets = {topic: {"0": known.get((topic, 0), max(0, by["0"]))} for topic, by in starting.items()}
-        Committer(self.config, "control", self.lease.consumer).commit(offsets)
+        Committer(self.config, "control", self.lease.commit).commit(offsets)
 
     def _lost(self, query: str, records: int) -> None:
         """Count what a query passed over."""
