@@ -19,6 +19,7 @@ from state.control.rebuild import FORMATS, Rebuilt, rebuild
 from state.control.streams import seeds
 from state.keys import Key
 from state.redis_index import RedisIndex, patiently
+from state.topics import inboxes
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.offsets import Offsets
 from streaming.registry import RegistryReader, generation_record
@@ -48,7 +49,8 @@ class Generations:
         known = self.checkpoint.generation()
         claimed = self.registry.generations.get(self.config.deployment.name, 0)
         fingerprint = f"{self.config.fingerprint()}:{FORMATS}:{','.join(sorted(self.config.deployment.hosts))}"
-        if known is not None and known.fingerprint == fingerprint and known.number == claimed:
+        renewed = offsets.renewed & {self.config.topics.control, *inboxes(self.config)}
+        if known is not None and known.fingerprint == fingerprint and known.number == claimed and not renewed:
             _log.info("continuing generation %d", known.number)
             return known, {}
         # Redis may outlive the Kafka that it belonged to, and would refuse an index that looks older

@@ -21,8 +21,10 @@ from infra.kafka.retry import retried
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger
 from state.config import Config
+from state.errors import HilcastError
 from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
+from state.topics import guarded
 from state.warm import warm
 from streaming.boot import Boot
 from streaming.broker_clock import BrokerClock
@@ -36,7 +38,7 @@ from streaming.queries import Queries
 from streaming.registry import RegistryReader
 from streaming.settings import session
 from streaming.timers import Timers
-from streaming.watch import TICK_S, Watch
+from streaming.watch import TICK_S, Watch, topic_lost
 from streaming.writer import DriverWriter
 
 _log = logger("job")
@@ -65,9 +67,7 @@ class Job:
         """Run until SIGTERM or SIGINT."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        created = self.topics.ensure_needed()
-        if created:
-            _log.info("created %d topics", len(created))
+        ids = self._prepare_topics()
         self.registry = RegistryReader(self.config, self.transport)
         generation, seeded = self._begin()
         grids = {name: Grid.of(event_type) for name, event_type in self.config.types.items()}
@@ -81,7 +81,7 @@ class Job:
         listener = ProgressListener(self.config, generation.number)
         spark.streams.addListener(listener)
         self._announce(generation)
-        boot = Boot(self.config, generation.number)
+        boot = Boot(self.config, generation.number, topic_ids=ids)
         queries = Queries(spark, boot, generation, self.checkpoint, self.offsets, self._lost)
         metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
         if metrics is not None:
@@ -89,7 +89,9 @@ class Job:
         try:
             queries.start()
             self._until_ready(queries, listener, seeded)
-            self._supervise(queries, self._watch(generation, listener, queries))
+            if not self.stopping.is_set():
+                self.checkpoint.keep_topics(ids)
+            self._supervise(queries, self._watch(boot, listener, queries))
         finally:
             if metrics is not None:
                 metrics.close()
@@ -128,6 +130,30 @@ class Job:
 
     # ── beginning ───────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _prepare_topics(self) -> dict[str, str]:
+        """Create what is missing, unless that would hide a loss; refuse what breaks a promise; return Kafka's ids."""
+        before, kept = self.checkpoint.topics(), guarded(self.config)
+        gone = sorted(set(before) & set(kept) - retried(self.topics.existing))
+        if gone:
+            raise topic_lost(gone, "do not exist any more")
+        created = self.topics.ensure_needed()
+        if created:
+            _log.info("created %d topics", len(created))
+        wrong = retried(self.topics.faults)
+        for fault in wrong:
+            (_log.error if fault.fatal else _log.warning)("%s", fault)
+        if any(fault.fatal for fault in wrong):
+            raise HilcastError("topic-settings", "\n  ".join(str(fault) for fault in wrong if fault.fatal))
+        ids = retried(lambda: self.topics.ids(kept))
+        renewed = sorted(topic for topic, id in ids.items() if before.get(topic, id) != id)
+        truth = sorted({self.config.topics.registry, self.config.topics.groups} & set(renewed))
+        if truth:
+            raise topic_lost(truth, "were deleted and made again: what they held is not there")
+        if renewed:
+            _log.warning("made again since the last life, read from their beginning: %s", ", ".join(renewed))
+        self.offsets.renewed = frozenset(renewed)
+        return ids
+
     def _begin(self) -> tuple[Generation, Seeded]:
         """Read the registry, then continue the generation of the checkpoint or begin a new one."""
         retried(self.registry.catch_up)
@@ -164,10 +190,9 @@ class Job:
         with contextlib.suppress(redis.RedisError):  # it was said; the figure is for people
             self.redis.count({f"lost:{query}": records})
 
-    def _watch(self, generation: Generation, listener: ProgressListener, queries: Queries) -> Watch:
+    def _watch(self, boot: Boot, listener: ProgressListener, queries: Queries) -> Watch:
         return Watch(
-            self.config,
-            generation.number,
+            boot,
             registry=self.registry,
             timers=self.timers,
             groups=self.groups,

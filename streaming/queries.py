@@ -88,7 +88,7 @@ class Queries:
                 spark,
                 boot,
                 offsets.resume("route", inputs["route"]),
-                checkpoint.route(inputs["route"]),
+                checkpoint.route({topic: boot.topic_ids.get(topic, "") for topic in inputs["route"]}),
                 lossy=lossy,
             ),
         }

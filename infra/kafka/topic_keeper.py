@@ -1,18 +1,20 @@
-"""Making sure that topics exist: those that the configuration needs (`state/topics.py`), and those of clients."""
+"""Topics that must exist, those of the configuration (`state/topics.py`) and those of clients; how they are kept."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicDescription
 
 from infra.kafka.dialects import librdkafka
 from infra.kafka.transport import away
 from state.config import Config
 from state.errors import HilcastError
-from state.topics import Kept, destination, needed
+from state.topics import Fault, Found, Kept, destination, faults, needed
+
+_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 class TopicKeeper:
@@ -62,9 +64,59 @@ class TopicKeeper:
             time.sleep(0.05)
         return missing
 
-    def ensure_needed(self) -> list[str]:
-        """Create the topics that the configuration needs."""
-        return self.create(needed(self.config))
+    def ensure_needed(self, but: Iterable[str] = ()) -> list[str]:
+        """Create the topics that the configuration needs, but these."""
+        left = set(but)
+        return self.create({name: kept for name, kept in needed(self.config).items() if name not in left})
+
+    # ── how they are kept ───────────────────────────────────────────────────────────────────────────────────────
+
+    def ids(self, names: Iterable[str]) -> dict[str, str]:
+        """Kafka's id of each of these topics that exists: one that is deleted and made again has another."""
+        return {name: str(found.topic_id) for name, found in self._described(names).items()}
+
+    def found(self, names: Iterable[str]) -> dict[str, Found]:
+        """How each of these topics is kept that exists."""
+        described = self._described(names)
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in described]
+        settings: dict[str, dict[str, str]] = {}
+        for resource, future in (
+            self.admin.describe_configs(resources, request_timeout=30.0).items() if resources else ()
+        ):
+            try:
+                entries = future.result().values()
+                settings[resource.name] = {entry.name: entry.value for entry in entries if entry.value is not None}
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise away(self.config.deployment.kafka, error.args[0].str()) from error
+        return {
+            name: Found(
+                str(topic.topic_id),
+                len(topic.partitions),
+                min((len(partition.replicas) for partition in topic.partitions), default=0),
+                settings.get(name, {}),
+            )
+            for name, topic in described.items()
+        }
+
+    def faults(self) -> list[Fault]:
+        """What is wrong with the topics that exist of those that the configuration needs."""
+        nodes = len(self.admin.list_topics(timeout=10.0).brokers)
+        return faults(self.config, self.found(needed(self.config)), nodes)
+
+    def _described(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        asked = sorted(set(names))
+        if not asked:
+            return {}
+        answers = self.admin.describe_topics(TopicCollection(asked), request_timeout=30.0)
+        described = {}
+        for name, future in answers.items():
+            try:
+                described[name] = future.result()
+            except KafkaException as error:
+                if error.args[0].code() not in _ABSENT:
+                    raise away(self.config.deployment.kafka, error.args[0].str()) from error
+        return described
 
 
 def _new(name: str, kept: Kept) -> NewTopic:
