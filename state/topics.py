@@ -185,6 +185,21 @@ def faults(config: Config, found: Mapping[str, Found], nodes: int) -> list[Fault
     ]
 
 
+def unfit(found: Found) -> str | None:
+    """Why a topic that somebody else made cannot be a destination; None if it can.
+
+    >>> unfit(Found("id", 1, 1, {"cleanup.policy": "compact"}))
+    'it is compacted (cleanup.policy=compact), and deliveries need no key'
+    """
+    policy = found.settings.get("cleanup.policy", "delete")
+    if "compact" in policy:
+        return f"it is compacted (cleanup.policy={policy}), and deliveries need no key"
+    size = int(found.settings.get("max.message.bytes", OUTPUT_BYTES_MAX))
+    if size < OUTPUT_BYTES_MAX:
+        return f"max.message.bytes is {size}, and a delivery may take {OUTPUT_BYTES_MAX}"
+    return None
+
+
 def _faults(kafka: str, topic: str, kept: Kept, found: Found, nodes: int) -> Iterator[Fault]:
     tool = f"--bootstrap-server {kafka}"
 

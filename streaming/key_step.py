@@ -14,10 +14,12 @@ import pandas as pd
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupState
 
+from infra.kafka.destinations import Destinations
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger, set_up
 from state.control.context import Context, Result
 from state.control.handle import handle
+from state.errors import HilcastError
 from state.keys import Key
 from state.messages import Record
 from state.redis_index import RedisIndex, patiently
@@ -35,9 +37,25 @@ class _Worker:
     def __init__(self, boot: Boot) -> None:
         set_up(boot.config, os.environ.get(QUERY_VARIABLE, "control"))
         self.boot = boot
-        self.context = Context(boot.config, boot.generation, 0, samples=boot.samples)
         self.redis = RedisIndex(boot.config)
         self.topics = TopicKeeper(boot.config)
+        self.destinations = Destinations(self.topics, _log.warning)
+        self.context = Context(
+            boot.config,
+            boot.generation,
+            0,
+            samples=boot.samples,
+            topic_ids=boot.topic_ids,
+            destinations=self.destinations,
+        )
+
+    def ensure(self, topics: set[str]) -> None:
+        """Have these delivery topics; one that cannot be created fails the batch, which refuses it the next time."""
+        try:
+            self.topics.ensure(topics)
+        except HilcastError:
+            self.destinations.doubt()
+            raise
 
 
 _workers: dict[tuple[str, int], _Worker] = {}
@@ -60,7 +78,7 @@ def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: Gro
         key[0], None if blob is None else bytes(blob), records, worker.context.at(boot.generation, _batch())
     )
     if result.topics:
-        worker.topics.ensure(result.topics)
+        worker.ensure(result.topics)
     if result.index is not None:
         _publish(worker, Key.parse(key[0]), result.index, result)
     if result.state is not None:
