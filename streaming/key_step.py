@@ -23,6 +23,7 @@ from state.errors import HilcastError
 from state.keys import Key
 from state.messages import Record
 from state.redis_index import RedisIndex, patiently
+from streaming import dying
 from streaming.boot import Boot
 from streaming.settings import QUERY_VARIABLE
 
@@ -81,11 +82,13 @@ def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: Gro
         worker.ensure(result.topics)
     if result.index is not None:
         _publish(worker, Key.parse(key[0]), result.index, result)
+        dying.at("control-after-redis")
     if result.state is not None:
         version = int.from_bytes(bytes(state.get[1]), "big") + 1 if state.exists else 1
         state.update((STATE_FORMAT, version.to_bytes(8, "big"), result.state))
     _count(worker, result)
     yield _frame(result)
+    dying.at("control-after-sink", after_s=0.05)
 
 
 def _batch() -> int:
