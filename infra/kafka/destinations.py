@@ -65,7 +65,8 @@ class Destinations:
     def _judge(self, topic: str) -> str | None:
         try:
             if topic.startswith(f"{self._prefix}."):
-                return self._judge_own(topic)
+                self._judge_own(topic)
+                return None
             if metric_name(topic).startswith(metric_name(f"{self._prefix}.")):
                 return f"Kafka, which takes '.' and '_' for one, cannot tell it from topics under {self._prefix!r}"
             self._keeper.create({topic: destination(self._keeper.config)})
