@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -26,6 +26,8 @@ from state.control.streams import seeds
 from state.errors import ConfigError
 from state.keys import Key, index_keys
 from state.redis_index import RedisIndex, patiently
+from state.topics import inboxes
+from streaming.boot import Boot
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.offsets import Offsets
 from streaming.registry import Claim, FactKey, RegistryReader, claim_record
@@ -65,13 +67,26 @@ class Generations:
     writer: DriverWriter
     file: str
     """A hash of the file with which this deployment was started."""
+    ids: Mapping[str, str]
+    """Kafka's ids of the topics that must not be lost."""
+    renewed: frozenset[str]
+    """Topics that were deleted and made again since the last life."""
+
+    def boot(self, config: Config, number: int) -> Boot:
+        """What the workers of a generation are told."""
+        return Boot(config, number, topic_ids=self.ids)
 
     def known(self, config: Config) -> Generation | None:
         """The generation of the checkpoint, if it can be continued."""
         known = self.checkpoint.generation()
         claim = self.registry.claims.get(config.deployment.name)
-        same = known is not None and claim is not None and known.number == claim.generation
-        return known if known is not None and same and known.fingerprint == fingerprint(config) else None
+        if known is None or claim is None or known.number != claim.generation:
+            return None
+        renewed = self.renewed & {config.topics.control, *inboxes(config)}
+        if self.checkpoint.power_lost():
+            _log.warning("the machine went down under the last life: its checkpoint may lack what was done")
+            return None
+        return None if renewed or known.fingerprint != fingerprint(config) else known
 
     def next(self, config: Config) -> int:
         """The number of the generation after all that were."""
@@ -104,6 +119,7 @@ class Generations:
         facts = dict(self.registry.facts)
         _log.info("building generation %d from %d registered facts", number, len(facts))
         offsets = Offsets(config, self.transport)
+        offsets.renewed = self.renewed
         starting = offsets.begin()
         samples = retried(lambda: sample(config, self.transport))
         context = Context(config, number, 0, samples=samples)

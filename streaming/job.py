@@ -24,6 +24,7 @@ from state.config import Config, load
 from state.errors import ConfigError, HilcastError
 from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
+from state.topics import guarded
 from state.warm import warm
 from streaming.agreement import file_hash, proposal
 from streaming.boot import Boot
@@ -40,7 +41,7 @@ from streaming.registry import Refusal, RegistryReader, configuration_record, re
 from streaming.settings import session
 from streaming.succession import Succession
 from streaming.timers import Timers
-from streaming.watch import TICK_S, Watch
+from streaming.watch import TICK_S, Watch, topic_lost
 from streaming.writer import DriverWriter
 
 _log = logger("job")
@@ -74,9 +75,7 @@ class Job:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stopping.set())  # only a flag: py4j cannot be entered from here
         signal.signal(signal.SIGHUP, lambda *_: self.reloading.set())
-        created = self.topics.ensure_needed()
-        if created:
-            _log.info("created %d topics", len(created))
+        ids = self._prepare_topics()
         self.lease = Lease(self.config)
         if not self.lease.acquire(self.stopping):
             return
@@ -85,13 +84,21 @@ class Job:
         file = file_hash(self.config)
         self._agree()
         self.generations = Generations(
-            self.checkpoint, self.registry, self.transport, self.topics, self.redis, self.writer, file
+            self.checkpoint,
+            self.registry,
+            self.transport,
+            self.topics,
+            self.redis,
+            self.writer,
+            file,
+            ids,
+            self.offsets.renewed,
         )
         spark = self._prepare()
         self.checkpoint.record(_jvm_pid(spark))
         listener = self.listener = ProgressListener(self.config, 0, self.lease.commit)
         spark.streams.addListener(listener)
-        boot = Boot(self.config, 0)
+        boot = Boot(self.config, 0, topic_ids=ids)
         self.queries = Queries(spark, boot, None, self.checkpoint, self.offsets, self._lost)
         metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
         if metrics is not None:
@@ -121,7 +128,7 @@ class Job:
             _log.info("continuing generation %d", known.number)
             patiently(lambda: self.redis.point(known.number, self.config.shared), say=_log.warning)
             self._announce(known)
-            self.queries.succeed(Boot(self.config, known.number), known)
+            self.queries.succeed(self.generations.boot(self.config, known.number), known)
             self._take_office(known.number)
         else:
             if patiently(lambda: self.generations.is_whole(self.config), say=_log.warning):
@@ -138,6 +145,8 @@ class Job:
             self._take_office(succession.number)
         self.queries.start("route")
         self._until_ready(seeded)
+        if not self.stopping.is_set():
+            self.checkpoint.keep_topics(self.generations.ids)
 
     def _until_ready(self, seeded: Seeded) -> None:
         """Say `ready` once both queries run and the state of a new generation is in."""
@@ -174,6 +183,30 @@ class Job:
         _log.info("stopped")
 
     # ── the configuration ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _prepare_topics(self) -> dict[str, str]:
+        """Create what is missing, unless that would hide a loss; refuse what breaks a promise; return Kafka's ids."""
+        before, kept = self.checkpoint.topics(), guarded(self.config)
+        gone = sorted(set(before) & set(kept) - retried(self.topics.existing))
+        if gone:
+            raise topic_lost(gone, "do not exist any more")
+        created = self.topics.ensure_needed()
+        if created:
+            _log.info("created %d topics", len(created))
+        wrong = retried(self.topics.faults)
+        for fault in wrong:
+            (_log.error if fault.fatal else _log.warning)("%s", fault)
+        if any(fault.fatal for fault in wrong):
+            raise HilcastError("topic-settings", "\n  ".join(str(fault) for fault in wrong if fault.fatal))
+        ids = retried(lambda: self.topics.ids(kept))
+        renewed = sorted(topic for topic, id in ids.items() if before.get(topic, id) != id)
+        truth = sorted({self.config.topics.registry, self.config.topics.groups} & set(renewed))
+        if truth:
+            raise topic_lost(truth, "were deleted and made again: what they held is not there")
+        if renewed:
+            _log.warning("made again since the last life, read from their beginning: %s", ", ".join(renewed))
+        self.offsets.renewed = frozenset(renewed)
+        return ids
 
     def _agree(self) -> None:
         """Go by what all deployments have agreed on, and have them follow a file that is newer."""
@@ -266,8 +299,7 @@ class Job:
             timers.follow(key, fact)
         self._begin_groups(number)
         self.watch = Watch(
-            self.config,
-            number,
+            self.generations.boot(self.config, number),
             registry=self.registry,
             timers=timers,
             groups=self.groups,

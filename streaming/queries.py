@@ -100,7 +100,7 @@ class Queries:
             self._spark,
             boot,
             self._offsets.resume("route", topics),
-            self._checkpoint.route(topics),
+            self._checkpoint.route({topic: boot.topic_ids.get(topic, "") for topic in topics}),
             lossy=lossy,
         )
 

@@ -20,6 +20,7 @@ from state.config import Config
 from state.routing.envelope import input_topics
 from state.routing.route import route
 from state.routing.snapshot import Snapshot
+from streaming import dying
 from streaming.boot import Boot
 from streaming.index_cache import cache
 from streaming.settings import OUTPUT, sink_options, source_options
@@ -71,6 +72,9 @@ def route_batches(boot: Boot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
         if snapshot is None:
             snapshot = worker.snapshot()
         routing = route(snapshot, batch)
-        yield from routing.batches()
+        for output in routing.batches():
+            yield output
+            dying.at("route-mid-sink")
         worker.count(routing.figures)
         del routing  # its columns are large, and the next batch needs the room
+    dying.at("route-after-sink", after_s=0.2)  # the log of offsets is written a second later

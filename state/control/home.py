@@ -178,6 +178,8 @@ class Home:
         live = known if known is not None and known.live else None
         sent = self.filters.sent(event.filter)
         placement = self.placing(name, sent, wide=live.wide if live else None, ranges=event.ranges)
+        if name.kind is Kind.SUBSCRIPTION:
+            self._judge(event.sink or self.context.topics.deliver(event.owner or ""), live)
         fact = Fact(
             version=version,
             owner=event.owner,
@@ -198,6 +200,14 @@ class Home:
         self._enter(name, fact, placement)
         self._register(name, fact)
         self._answer("accepted" if live is None else "replaced", name, fact, record.place)
+
+    def _judge(self, destination: str, live: Fact | None) -> None:
+        """Refuse what cannot be delivered to; where it is delivered to already is not judged again."""
+        if self.context.destinations is None or (live is not None and self._destination(live) == destination):
+            return
+        reason = self.context.destinations(destination)
+        if reason is not None:
+            raise HilcastError("sink-refused", f"nothing can be delivered to {destination!r}: {reason}")
 
     def _withdraw(self, name: Name, known: Fact | None, version: int, content: bytes, record: Record) -> None:
         fact = Fact(

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from state.config import parse
 from state.errors import HilcastError
 from streaming import watch
+from streaming.boot import Boot
 from streaming.watch import Watch
 
 CONFIG = parse("""
@@ -28,6 +29,8 @@ class Around:
     def __init__(self):
         self.asked: list[str] = []
         self.fail: dict[str, Exception] = {}
+        self.ids = {"hilcast.registry": "r1", "hilcast.subscriptions": "s1"}
+        self.found = dict(self.ids)
 
     def did(self, what, answer=None):
         self.asked.append(what)
@@ -37,8 +40,7 @@ class Around:
 
     def watch(self):
         return Watch(
-            CONFIG,
-            1,
+            Boot(CONFIG, 1, topic_ids=self.ids),
             registry=SimpleNamespace(catch_up=lambda: self.did("registry", []), facts={}),
             timers=SimpleNamespace(next_ms=None),
             clock=None,
@@ -47,7 +49,9 @@ class Around:
             listener=SimpleNamespace(latest={}, batches={"route": 1}),
             redis=SimpleNamespace(missing=lambda keys, generation: self.did("redis", [])),
             topics=SimpleNamespace(
-                ensure_needed=lambda: self.did("topics", []), recreate=lambda names: self.did("destinations", [])
+                ids=lambda names: self.found,
+                ensure_needed=lambda but: self.did("topics", []),
+                recreate=lambda names: self.did("destinations", []),
             ),
             writer=SimpleNamespace(send=lambda key, message: None, flush=lambda: None, nudge=lambda timeout_s: None),
         )
@@ -92,3 +96,44 @@ def test_what_is_no_trouble_of_kafka_ends_the_job():
     around.fail = {"redis": HilcastError("state-format", "foreign")}
     with pytest.raises(HilcastError, match="state-format"):
         around.watch().look()
+
+
+def test_a_lost_inbox_or_registry_stops_the_job_and_is_not_made_again(monkeypatch):
+    """Twice unseen is lost; at once, if Kafka has another topic of that name. Before that nothing is created."""
+    around, now = Around(), [100.0]
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
+    made = around.watch()
+    del around.found["hilcast.subscriptions"]
+    made.look()
+    around.found = dict(around.ids)
+    now[0] += 6
+    made.look()  # it was only not known for a moment
+    del around.found["hilcast.subscriptions"]
+    now[0] += 6
+    made.look()
+    now[0] += 6
+    around.asked.clear()
+    with pytest.raises(HilcastError, match=r"topic-lost: hilcast\.subscriptions do not exist any more"):
+        made.look()
+    assert "topics" not in around.asked
+    other = Around()
+    other.found["hilcast.registry"] = "r2"
+    with pytest.raises(HilcastError, match=r"topic-lost: hilcast\.registry were deleted and made again"):
+        other.watch().look()
+
+
+def test_leases_end_by_kafkas_time():
+    """What is due is asked of Kafka's clock, whatever the driver's says; without an answer nothing ends."""
+    around, fired = Around(), []
+    made = around.watch()
+    made.timers = SimpleNamespace(next_ms=5_000, fire=lambda now_ms, facts: fired.append(now_ms))
+    made.clock = SimpleNamespace(due=lambda at_ms: None)
+    made.look()
+    assert fired == []
+    made.clock = SimpleNamespace(due=lambda at_ms: around.did("clock", 5_001))
+    around.fail["clock"] = HilcastError("kafka-away", "no answer")
+    made.look()
+    assert fired == []
+    around.fail.clear()
+    made.look()
+    assert fired == [5_001]
