@@ -15,6 +15,7 @@ import msgspec
 
 from state.config import Config, Topics
 from state.errors import HilcastError
+from state.limits import PUBLISHER_BYTES_MAX, QUOTED_MAX, REASON_BYTES_MAX, RECEIPT_KEY_MAX
 from state.names import NAME, TOPIC_NAME, TYPE_NAME
 
 VERSION_MAX = 2**63 - 1
@@ -79,6 +80,24 @@ class Registration:
         return hashlib.blake2b(msgspec.json.encode(parts, order="deterministic"), digest_size=12).digest()
 
 
+def quoted(given: str | bytes) -> str:
+    """What somebody sent as a reason quotes it.
+
+    >>> quoted("b9"), quoted("x" * 300) == repr("x" * 200) + "…"
+    ("'b9'", True)
+    """
+    return repr(given) if len(given) <= QUOTED_MAX else f"{given[:QUOTED_MAX]!r}…"
+
+
+def cut(text: str, size: int) -> str:
+    """A text, cut to so many bytes of UTF-8 at the border of a character.
+
+    >>> cut("grün", 3), cut("grün", 4)
+    ('gr', 'grü')
+    """
+    return text.encode("utf-8", "replace")[:size].decode("utf-8", "ignore")
+
+
 def split_key(key: bytes | None) -> tuple[str, str, str]:
     """Take `BROKER/TYPE/ID` apart.
 
@@ -88,10 +107,10 @@ def split_key(key: bytes | None) -> tuple[str, str, str]:
     try:
         parts = (key or b"").decode().split("/")
     except UnicodeDecodeError:
-        raise HilcastError("bad-key", f"not UTF-8: {key!r}; expected BROKER/TYPE/ID") from None
+        raise HilcastError("bad-key", f"not UTF-8: {quoted(key or b'')}; expected BROKER/TYPE/ID") from None
     legal = len(parts) == 3 and NAME.fullmatch(parts[0]) and TYPE_NAME.fullmatch(parts[1]) and NAME.fullmatch(parts[2])
     if not legal:
-        shown = "null" if key is None else repr("/".join(parts)[:200])
+        shown = "null" if key is None else quoted("/".join(parts))
         raise HilcastError(
             "bad-key", f"{shown} is not BROKER/TYPE/ID (names of A-Z a-z 0-9 _ -, at most 64 characters)"
         )
@@ -154,8 +173,10 @@ def _owner(value: dict[str, object], field: str) -> str:
         raise HilcastError("bad-value", f"the field {field!r} must be text that is not empty")
     if field == "client" and not NAME.fullmatch(owner):
         raise HilcastError(
-            "bad-value", f"client {owner[:200]!r} is not a name (A-Z a-z 0-9 _ -, at most 64 characters)"
+            "bad-value", f"client {quoted(owner)} is not a name (A-Z a-z 0-9 _ -, at most 64 characters)"
         )
+    if len(owner.encode()) > PUBLISHER_BYTES_MAX:
+        raise HilcastError("bad-value", f"publisher {quoted(owner)} has more than {PUBLISHER_BYTES_MAX} bytes")
     return owner
 
 
@@ -222,16 +243,16 @@ def receipt(
     code: str | None = None,
     reason: str | None = None,
 ) -> Output:
-    """The one answer to a control event; `origin` names the input that is answered."""
+    """The one answer to a control event; `origin` names the input that is answered. It fits, whatever was sent."""
     topic, partition, offset = origin
     value = {
         "kind": kind,
-        "key": key,
+        "key": key if key is None or len(key) <= RECEIPT_KEY_MAX else f"{key[:RECEIPT_KEY_MAX]}…",
         "version": version,
         "broker": broker,
         "epoch": epoch,
         "code": code,
-        "reason": reason,
+        "reason": None if reason is None else cut(reason, REASON_BYTES_MAX),
         "topic": topic,
         "partition": partition,
         "offset": offset,
@@ -243,17 +264,11 @@ def dead_letter_headers(code: str, reason: str, topic: str, partition: int, offs
     """What a dead letter adds to the headers of the original."""
     return (
         ("hilcast_code", code.encode()),
-        ("hilcast_reason", reason.encode("utf-8", "replace")[:2000]),
+        ("hilcast_reason", cut(reason, REASON_BYTES_MAX).encode()),
         ("hilcast_topic", topic.encode()),
         ("hilcast_partition", str(partition).encode()),
         ("hilcast_offset", str(offset).encode()),
     )
-
-
-def dead_letter(topics: Topics, record: Record, code: str, reason: str) -> Output:
-    """The original key, value and headers, plus where it stood and why it could not be used."""
-    extra = dead_letter_headers(code, reason, record.topic, record.partition, record.offset)
-    return Output(topics.deadletter, record.key, record.value, (*record.headers, *extra))
 
 
 def event_digest(source: bytes, id: bytes) -> bytes:

@@ -14,8 +14,9 @@ from state.control.part import Part
 from state.control.protocol import Change, Expire, Forget, Message, Republish, Resync, Seed, decode
 from state.control.streams import seeded
 from state.errors import HilcastError
+from state.fitting import dead_letter, misfits
 from state.keys import UNROUTABLE, Key
-from state.messages import Record, dead_letter, read_registration
+from state.messages import Record, read_registration
 
 
 def handle(key: str, state: bytes | None, records: list[Record], context: Context) -> Result:
@@ -23,12 +24,18 @@ def handle(key: str, state: bytes | None, records: list[Record], context: Contex
 
     Records come in several frames and in no order across topics: they are sorted by (topic, partition, offset) first,
     seeds before everything else.
+    Guarantee: every output fits Kafka.
     """
-    if key == UNROUTABLE:
-        return _unroutable(records, context)
+    ordered = sorted(records, key=lambda r: r.place)
+    result = _unroutable(ordered, context) if key == UNROUTABLE else _handled(key, state, ordered, context)
+    assert not misfits(result.outputs, context.topics), "what would not fit is cut or split where it is made"
+    return result
+
+
+def _handled(key: str, state: bytes | None, records: list[Record], context: Context) -> Result:
     messages: list[tuple[Record, Message | None]] = []
     bad: list[tuple[Record, str]] = []
-    for record in sorted(records, key=lambda r: r.place):
+    for record in records:
         if record.topic != context.topics.control:
             messages.append((record, None))
             continue
@@ -81,7 +88,7 @@ def _part(key: Key, state: bytes | None, messages: list[tuple[Record, Message | 
 def _unroutable(records: list[Record], context: Context) -> Result:
     """Answer what names no broker or type of ours: a refused receipt and a dead letter each."""
     result = Result(None)
-    for record in sorted(records, key=lambda r: r.place):
+    for record in records:
         try:
             read_registration(record, context.config)
         except HilcastError as error:

@@ -29,12 +29,12 @@ from state.control.streams import Outbox
 from state.control.travelling import Filters, Travelling, TravellingState
 from state.errors import HilcastError
 from state.filters.tree import Filter
+from state.fitting import dead_letter
 from state.keys import Key
 from state.messages import (
     Output,
     Record,
     Registration,
-    dead_letter,
     owner_of,
     read_registration,
     receipt,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -74,13 +73,11 @@ def build(outgoing: Outgoing, envelopes: Envelopes) -> Iterator[pa.RecordBatch]:
     table = envelopes.table
     topics_of = pa.array(names, pa.string())
     headers = _Headers(outgoing, envelopes)
-    keys, values = (np.diff(column(table.column(name))[1]) for name in ("key", "value"))
-    input_bytes = headers.kept_names + headers.kept_values + keys + values
     for extra_names, alike in sorted(outgoing.kinds.items()):
         rows, topics, extras = (np.concatenate(columns) for columns in zip(*alike, strict=True))
         order = _sorted(rank[topics], len(names), _sorted(rows, len(envelopes), np.arange(len(rows))))
         rows, topics, extras = rows[order], topics[order], np.ascontiguousarray(extras[order])
-        for a, b in _chunks(input_bytes[rows] + headers.extra_sizes(extra_names, extras)):
+        for a, b in _chunks(envelopes.kept_bytes[rows] + headers.extra_sizes(extra_names, extras)):
             gather = pa.array(rows[a:b])
             columns = [
                 topics_of.take(pa.array(topics[a:b])),
@@ -122,6 +119,7 @@ class _Headers:
     """The headers that rows can have: what input rows keep, and the pool of extras."""
 
     def __init__(self, outgoing: Outgoing, envelopes: Envelopes) -> None:
+        self.envelopes = envelopes
         self.kept = envelopes.kept.astype(np.int32)
         self.kept_end = np.cumsum(envelopes.kept_counts)
         self.kept_counts = envelopes.kept_counts
@@ -132,20 +130,6 @@ class _Headers:
             self.null = np.asarray(envelopes.contents.is_null().to_numpy(zero_copy_only=False))
         pool = pa.concat_arrays(outgoing.extra_values) if outgoing.extra_values else pa.array([], pa.binary())
         self.pool, self.pool_at = column(pool)
-
-    @cached_property
-    def kept_names(self) -> Ints:
-        """Bytes of the names of the headers that each input row keeps."""
-        return self._kept(np.diff(self.name_at))
-
-    @cached_property
-    def kept_values(self) -> Ints:
-        """Bytes of their values."""
-        return self._kept(np.diff(self.value_at))
-
-    def _kept(self, sizes: Offsets) -> Ints:
-        total = np.append(0, np.cumsum(sizes[self.kept]))
-        return np.asarray(total[self.kept_end] - total[self.kept_end - self.kept_counts])
 
     def extra_sizes(self, names: tuple[str, ...], extras: Ints) -> Ints:
         """Bytes of the extra headers of these output rows."""
@@ -161,8 +145,8 @@ class _Headers:
         offsets = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(counts + len(names), out=offsets[1:])
         slots = int(offsets[-1])
-        name_bytes = int(self.kept_names[rows].sum()) + len(block) * len(rows)
-        value_bytes = int(self.kept_values[rows].sum() + np.diff(self.pool_at)[extras].sum())
+        name_bytes = int(self.envelopes.kept_names[rows].sum()) + len(block) * len(rows)
+        value_bytes = int(self.envelopes.kept_contents[rows].sum() + np.diff(self.pool_at)[extras].sum())
         name_at, value_at = np.empty(slots + 1, np.int32), np.empty(slots + 1, np.int32)
         out_names, out_values = np.empty(name_bytes, np.uint8), np.empty(value_bytes, np.uint8)
         null = np.zeros(slots if len(self.null) else 0, bool)

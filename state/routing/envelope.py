@@ -10,6 +10,7 @@ application/cloudevents+json`) is read event by event; topics of `[[sources]]` g
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -127,6 +128,27 @@ class Envelopes:
         given = zip(rows.tolist(), sources.to_pylist(), ids.to_pylist(), strict=True)
         pairs = [self.identities.get(row, (source, id)) for row, source, id in given]
         return pa.array([source for source, _ in pairs], pa.binary()), pa.array([id for _, id in pairs], pa.binary())
+
+    @cached_property
+    def kept_names(self) -> Ints:
+        """Bytes of the names of the headers that each row keeps; asked once rows gain no more."""
+        return self._kept(self.names)
+
+    @cached_property
+    def kept_contents(self) -> Ints:
+        """Bytes of their values."""
+        return self._kept(self.contents)
+
+    @cached_property
+    def kept_bytes(self) -> Ints:
+        """Bytes of key, value and kept headers of each row."""
+        sizes = [np.diff(column(self.table.column(name))[1]) for name in ("key", "value")]
+        return np.asarray(self.kept_names + self.kept_contents + sizes[0] + sizes[1])
+
+    def _kept(self, texts: pa.Array) -> Ints:
+        total = np.append(0, np.cumsum(np.diff(column(texts)[1])[self.kept], dtype=np.int64))
+        ends = np.cumsum(self.kept_counts)
+        return np.asarray(total[ends] - total[ends - self.kept_counts])
 
     def gain(self, gained: dict[int, list[tuple[str, bytes]]]) -> None:
         """Add headers to some rows, after those that they have."""

@@ -47,7 +47,7 @@ MUTANTS = [
     (musts.records_are_applied_in_order, "handle", "handle", "sorted(records, key=lambda r: r.place)", "records"),
     (musts.a_replay_writes_the_same_bytes, "handle", "handle", "sorted(records, key=lambda r: r.place)", "records"),
     (musts.a_replay_of_the_inbox_is_not_new, "home", "Home._decide", "record.offset <= known.offset", "False"),
-    (musts.a_seed_that_comes_again_is_no_new_beginning, "handle", "handle", "state is None", "True"),
+    (musts.a_seed_that_comes_again_is_no_new_beginning, "handle", "_handled", "state is None", "True"),
     (musts.only_the_seed_of_this_generation_counts, "streams", "seeded", "seed.generation == generation", "True"),
     (musts.every_part_has_an_entry, "rebuild", "rebuild", "index_keys(context.config, context.hosts)", "[]"),
     (musts.a_pruned_filter_is_told_wider_and_delivered_exactly, "home", "Home._entry",
