@@ -15,6 +15,7 @@ import msgspec
 
 from state.config import Config, Topics
 from state.errors import HilcastError
+from state.json_text import read_json
 from state.limits import PUBLISHER_BYTES_MAX, QUOTED_MAX, REASON_BYTES_MAX, RECEIPT_KEY_MAX
 from state.names import NAME, TOPIC_NAME, TYPE_NAME
 
@@ -137,13 +138,12 @@ def read_registration(record: Record, config: Config) -> Registration:
     sink = None if advertisement else _sink(value.get("sink"), config.deployment.prefix)
     if "filter" not in value:
         raise HilcastError("bad-value", "the field 'filter' is missing")
-    if not isinstance(value["filter"], str | dict | list):
-        raise HilcastError("bad-value", "'filter' must be text or a CloudEvents filter object")
+    filter = _filter(value["filter"])
     ranges = value.get("ranges")
-    if ranges is not None and not isinstance(ranges, str):
+    if ranges is not None and not (isinstance(ranges, str) and ranges.isascii()):
         raise HilcastError("bad-value", "'ranges' must be text made by the client-side mapping")
     return Registration(
-        advertisement, broker, type_name, id, version, False, owner, value["filter"], ttl_ms, sink, ranges,
+        advertisement, broker, type_name, id, version, False, owner, filter, ttl_ms, sink, ranges,
         groups=not advertisement and _groups(value.get("groups"), sink),
     )  # fmt: skip
 
@@ -159,8 +159,8 @@ def owner_of(record: Record, advertisement: bool) -> str | None:
 
 def _json_object(value: bytes) -> dict[str, object]:
     try:
-        decoded = msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        decoded = read_json(value)
+    except ValueError as error:
         raise HilcastError("bad-json", f"the value is not JSON: {error}") from None
     if not isinstance(decoded, dict):
         raise HilcastError("bad-value", f"the value must be a JSON object, not {type(decoded).__name__}")
@@ -175,9 +175,27 @@ def _owner(value: dict[str, object], field: str) -> str:
         raise HilcastError(
             "bad-value", f"client {quoted(owner)} is not a name (A-Z a-z 0-9 _ -, at most 64 characters)"
         )
-    if len(owner.encode()) > PUBLISHER_BYTES_MAX:
+    if len(_encoded(owner, field)) > PUBLISHER_BYTES_MAX:
         raise HilcastError("bad-value", f"publisher {quoted(owner)} has more than {PUBLISHER_BYTES_MAX} bytes")
     return owner
+
+
+def _encoded(text: str, field: str) -> bytes:
+    """UTF-8 of a text that JSON may have given as half of a surrogate pair, which is no character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise HilcastError("bad-value", f"{field!r} holds half of a surrogate pair, which is no character") from None
+
+
+def _filter(filter: object) -> str | dict[str, object] | list[object]:
+    if not isinstance(filter, str | dict | list):
+        raise HilcastError("bad-value", "'filter' must be text or a CloudEvents filter object")
+    try:
+        msgspec.json.encode(filter)
+    except UnicodeEncodeError:
+        raise HilcastError("filter-syntax", "half of a surrogate pair is no character") from None
+    return filter
 
 
 def _version(version: object) -> int | None:
@@ -213,11 +231,16 @@ def _sink(sink: object, prefix: str) -> str | None:
         return None
     if not isinstance(sink, str) or not TOPIC_NAME.fullmatch(sink):
         raise HilcastError("bad-value", f"'sink' must be a legal topic name, not {str(sink)[:80]!r}")
-    # '.' and '_' are one character to Kafka's metric names, so a topic that differs only there may not be created
-    collides = sink.replace("_", ".").startswith(f"{prefix}.".replace("_", "."))
-    if collides or sink.startswith("__"):
+    if not is_sink(sink, prefix):
         raise HilcastError("bad-value", f"'sink' {sink!r} may not lie under the prefix {prefix!r} or start with '__'")
     return sink
+
+
+def is_sink(topic: str, prefix: str) -> bool:
+    """Whether subscriptions may deliver there: a legal name, not under the prefix, none of Kafka's own."""
+    # '.' and '_' are one character to Kafka's metric names, so a topic that differs only there may not be created
+    collides = topic.replace("_", ".").startswith(f"{prefix}.".replace("_", "."))
+    return bool(TOPIC_NAME.fullmatch(topic)) and not collides and not topic.startswith("__")
 
 
 def _groups(groups: object, sink: str | None) -> bool:
