@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from state.advertisements.normal import Normaliser
@@ -27,6 +27,8 @@ class Context:
     hosts: tuple[str, ...] = ()
     samples: Mapping[str, Sample] = field(default_factory=dict)
     """Publications by type, as they were when the generation began; the same for every batch of it."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Kafka's ids of the inboxes, by topic, where they are known: a topic that was made again counts from 0 again."""
     _observed: dict[str, tuple[Observations, Normaliser]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -64,12 +66,11 @@ class Context:
 
     def at(self, generation: int, batch: int) -> Context:
         """The same configuration at another epoch of the same life; grids are shared, not built again."""
-        return self._shared(Context(self.config, generation, batch, self.hosts, self.samples, self._observed))
+        return self._shared(replace(self, generation=generation, batch=batch))
 
     def of_everyone(self) -> Context:
         """The same epoch, with every broker of the overlay hosted."""
-        brokers = self.config.overlay.brokers
-        return self._shared(Context(self.config, self.generation, self.batch, brokers, self.samples, self._observed))
+        return self._shared(replace(self, hosts=self.config.overlay.brokers))
 
     def _shared(self, other: Context) -> Context:
         other.__dict__["grids"] = self.grids

@@ -107,7 +107,7 @@ def _sorted_out(
         except HilcastError as error:
             refuse(record, "bad-value", f"not a control message: {error.reason}")
             continue
-        if of_another_dialect(message, (text.split("/") + [""])[1] if key is None else key.type, context):
+        if of_another_dialect(text, message, context):
             continue
         if key is None:
             refuse(record, "bad-key", "the configuration has no such key")

@@ -55,10 +55,11 @@ def existing(text: str, context: Context) -> Key | None:
     return key if key.number < parts[key.part.split(":")[0]] else None
 
 
-def of_another_dialect(message: Message, type_name: str, context: Context) -> bool:
+def of_another_dialect(key: str, message: Message, context: Context) -> bool:
     """Whether this comes from a deployment whose configuration is another one, as far as can be told."""
-    if not isinstance(message, Change | Resync) or not _KEY.fullmatch(message.source):
+    if not isinstance(message, Change | Resync) or not _KEY.fullmatch(message.source) or not _KEY.fullmatch(key):
         return False
+    type_name = Key.parse(key).type
     return type_name not in context.config.types or message.grid != context.dialect(type_name)
 
 
