@@ -132,13 +132,15 @@ def _too_large(envelopes: Envelopes, rows: Ints) -> dict[int, Refusal]:
     }
 
 
-def dead_letters(envelopes: Envelopes, refused: Mapping[int, Refusal], topics: Topics) -> list[Output]:
+def dead_letters(table: pa.RecordBatch, refused: Mapping[int, Refusal], topics: Topics) -> list[Output]:
     """One for each event that is refused: the original, plus where it stood and why."""
-    return [_letter(envelopes.table, row, refused[row], topics) for row in sorted(refused)]
+    return [letter_of(table, row, refused[row], topics) for row in sorted(refused)]
 
 
-def _letter(table: pa.RecordBatch, row: int, why: Refusal, topics: Topics) -> Output:
-    names = ("topic", "partition", "offset", "key", "value", "headers")
-    topic, partition, offset, key, value, headers = (table.column(name)[row].as_py() for name in names)
+def letter_of(table: pa.RecordBatch, row: int, why: Refusal, topics: Topics, with_headers: bool = True) -> Output:
+    """The dead letter of one row."""
+    names = ("topic", "partition", "offset", "key", "value")
+    topic, partition, offset, key, value = (table.column(name)[row].as_py() for name in names)
+    headers = table.column("headers")[row].as_py() if with_headers else None
     kept = tuple((header["key"] or "", header["value"]) for header in headers or ())
     return dead_letter(topics, Record(topic, partition, offset, 0, key, value, kept), why.code, why.reason)
