@@ -50,4 +50,4 @@ class ConfigError(HilcastError):
 
 
 ENVIRONMENT = (MemoryError, OSError, ImportError)
-"""What fails because of where the code runs, not because of what it was given: to be tried again, and nobody's fault."""
+"""What fails because of where the code runs, not because of what it was given: it is to be tried again."""

@@ -31,9 +31,9 @@ def test_what_python_writes_is_read(value):
 def test_what_is_no_json_is_refused_with_a_reason(value):
     """Any other bytes raise a ValueError, and only those that Python's reader, without NaN, refuses as well."""
     try:
-        expected = json.loads(value.decode(), parse_constant=lambda name: [][0])
-    except (ValueError, IndexError):
-        with pytest.raises(ValueError, match="."):
+        expected = json.loads(value.decode(), parse_constant=lambda name: {}[name])
+    except (ValueError, KeyError):
+        with pytest.raises(ValueError, match=r"."):
             read_json(value)
     else:
         assert read_json(value) == expected
@@ -45,10 +45,12 @@ def test_an_ignored_member_may_hold_what_no_reader_takes(member):
     assert read_json(b'{"note": ' + member + b', "a": 1, "a": 2}')["a"] == 2
 
 
-@pytest.mark.parametrize("value", [b'{"a": NaN}', b'{"a": 1e400, "b": -Infinity}', b"\xef\xbb\xbf{}", b'{"a": "\xff"}', b""])
+@pytest.mark.parametrize(
+    "value", [b'{"a": NaN}', b'{"a": 1e400, "b": -Infinity}', b"\xef\xbb\xbf{}", b'{"a": "\xff"}', b""]
+)
 def test_what_is_not_json_stays_so(value):
     """NaN, Infinity, a byte order mark, bytes that are not UTF-8 and nothing at all are refused."""
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         read_json(value)
 
 
@@ -66,5 +68,5 @@ def test_brackets_in_strings_are_no_depth():
     """A thousand brackets in a text, behind quotes that are escaped or not, are one value."""
     text = '[{"' * 1000 + "\\"
     assert read_json(json.dumps([text, text]).encode()) == [text, text]
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         read_json(b'"' + b'\\"[' * 300_000)

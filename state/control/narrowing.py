@@ -1,4 +1,4 @@
-"""A batch that fails inside is halved until the records that do it stand alone: those are left out, the rest is applied.
+"""A batch that fails inside is halved until the records that do it stand alone: all but those are applied.
 
     8 records fail ──> 4 are applied | 4 fail ──> 2 are applied | 2 fail ──> 1 is applied | 1 is left out
 

@@ -73,7 +73,9 @@ def implausible(key: Key, message: Message, context: Context) -> str | None:
         case Expire() | Forget():
             if not key.is_home:
                 return "a part has no registrations that could end"
-            return None if NAME.fullmatch(message.id) and 0 <= message.version <= VERSION_MAX else "no such registration"
+            return (
+                None if NAME.fullmatch(message.id) and 0 <= message.version <= VERSION_MAX else "no such registration"
+            )
         case Republish():
             return "a home key has no index" if key.is_home else None
         case Seed():
@@ -101,7 +103,7 @@ def _of_change(key: Key, message: Change, context: Context) -> str | None:
         return f"piece {message.piece} of {message.pieces}, message {message.sequence}"
     if message.generation < 0 or (source.broker in context.hosts and message.generation > context.generation):
         return f"generation {message.generation} has not begun"
-    if source.is_home and message.entries or not source.is_home and message.local:
+    if message.entries if source.is_home else message.local:
         return "homes speak of their clients, neighbours of entries"
     return _of_items(key, message, context)
 

@@ -14,7 +14,7 @@ That makes repeats harmless and losses visible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -28,8 +28,7 @@ MESSAGE_BYTES_MAX = 512 * 1024
 
 Position = tuple[int, int]
 """Generation and sequence: how far a stream has come."""
-Item = LocalEntry | Entry | Advertised
-Lists = Mapping[str, Sequence[Item | str]]
+Lists = dict[str, Sequence[Any]]
 """The lists of a change by their names, additions before removals."""
 _encoder = msgspec.msgpack.Encoder()
 
@@ -69,7 +68,11 @@ class Outbox:
                 snapshot=snapshot,
                 piece=i,
                 pieces=len(pieces),
-                **piece,
+                local=piece.get("local", []),
+                entries=piece.get("entries", []),
+                advertised=piece.get("advertised", []),
+                removed=piece.get("removed", []),
+                unadvertised=piece.get("unadvertised", []),
             )
             messages.append((target, message))
         return messages
@@ -165,8 +168,10 @@ def seeded(
 def _pieces(lists: Lists) -> list[dict[str, list[Any]]]:
     """Cut lists, in their order, into messages of items that take no more than fits; at least one item each.
 
-    Cost: every item is written once more than it would be, to know its length.
+    Cost: everything is written once more than it would be, to know its length; item by item where it is to be cut.
     """
+    if len(_encoder.encode(list(lists.values()))) <= MESSAGE_BYTES_MAX:
+        return [{name: list(items) for name, items in lists.items()}]
     pieces: list[dict[str, list[Any]]] = [{}]
     size = 0
     for name, items in lists.items():

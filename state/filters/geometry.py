@@ -86,8 +86,8 @@ def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) 
     """Return the disjoint boxes of a filter, in the dimensions of the event type.
 
     Guarantee: exact if every predicate is (no text beyond 7 bytes, LIKE by prefix only), there are at most
-    128 conjunctions and at most `boxes_max` boxes, which fit a control message twice; else a superset with what is still to be checked. A
-    contradiction has none.
+    128 conjunctions and at most `boxes_max` boxes, which fit a control message twice; else a superset with
+    what is still to be checked. A contradiction has none.
     Cost: microseconds per predicate for a conjunction; bounded by `boxes_max`^2 for anything.
 
     >>> from state.filters.grammar import parse

@@ -91,9 +91,7 @@ class Assembly:
         self._envelopes = envelopes
         self._topics = pa.array(names, pa.string())
         self._headers = _Headers(outgoing, envelopes)
-        self._kinds = [
-            self._alike(extra_names, alike, rank) for extra_names, alike in sorted(outgoing.kinds.items())
-        ]
+        self._kinds = [self._alike(extra_names, alike, rank) for extra_names, alike in sorted(outgoing.kinds.items())]
         self.failed: dict[int, Exception] = {}
         """By input row: what was raised where one of its copies was built; that copy is missing."""
 

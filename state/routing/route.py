@@ -40,8 +40,8 @@ class Routing:
         self._table = batch
         self._slices = slices
         self.figures: Counter[str] = Counter()
-        """To be added to the live figures once all batches are built: `routed`, `unmatched`, `dead_letters`, `internal`,
-        `copies`, `link:A>B`, `link_wasted:A>B`, `distribution:BROKER:...`."""
+        """To be added to the live figures once all batches are built: `routed`, `unmatched`, `dead_letters`,
+        `internal`, `copies`, `link:A>B`, `link_wasted:A>B`, `distribution:BROKER:...`."""
         self.faults: list[str] = []
         """Lines for the log, one for each event whose routing failed inside (code `internal`)."""
         mine, unmatched = np.zeros(batch.num_rows, bool), np.zeros(batch.num_rows, bool)
@@ -127,9 +127,7 @@ def _narrowed(snapshot: Snapshot, batch: pa.RecordBatch, first: int, faults: Fau
     half = batch.num_rows // 2
     halves = (np.arange(half), np.arange(half, batch.num_rows))
     return [
-        one
-        for rows in halves
-        for one in _narrowed(snapshot, batch.take(pa.array(rows)), first + int(rows[0]), faults)
+        one for rows in halves for one in _narrowed(snapshot, batch.take(pa.array(rows)), first + int(rows[0]), faults)
     ]
 
 

@@ -1,9 +1,9 @@
 """Decimal numbers in bytes to ranks, compiled.
 
 A JSON number is read once into a sign, at most 19 significant digits and a power of ten. An int attribute
-takes what that is exactly, if it is an integer; a float attribute takes the nearest double, by the method of Lemire, "Number
-parsing at a gigabyte per second" (Software: Practice and Experience 51(8), 2021): a product with a 128-bit
-power of ten.
+takes what that is exactly, if it is an integer; a float attribute takes the nearest double, by the method of
+Lemire, "Number parsing at a gigabyte per second" (Software: Practice and Experience 51(8), 2021): a product
+with a 128-bit power of ten.
 
 Differs: that paper proves how seldom the product leaves the rounding open. Here it is only known to err by
 less than two units, and whenever that could change the rounding the number is called *hard*; so is what is

@@ -200,7 +200,9 @@ def test_a_filter_of_many_attributes_fits_a_message():
 
 @pytest.mark.parametrize("depth", [100, 127, 130, 946, 970, 992, 5000, 100_000])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"all":[', "]}"), ('{"not":', "}")])
-@pytest.mark.parametrize("member", ['"filter": {}', '"filter": {{"exact": {{"x": {}}}}}', '"version": {}', '"note": {}'])
+@pytest.mark.parametrize(
+    "member", ['"filter": {}', '"filter": {{"exact": {{"x": {}}}}}', '"version": {}', '"note": {}']
+)
 def test_deep_json_is_answered(depth, opening, closing, member):
     """However deep a member is nested, the event has one answer, and the next one is taken."""
     deep = member.format(opening * depth + "1" + closing * depth)
@@ -370,7 +372,7 @@ def test_a_deployment_with_another_configuration_is_no_forger():
 
 
 def test_seeds_that_are_not_whole_or_no_state_are_dead_letters():
-    """A forged seed that lacks pieces or cannot be read starts nothing; one that is true starts the key all the same."""
+    """A forged seed that lacks pieces or cannot be read starts nothing; a true one starts the key all the same."""
     key = "b1/t/cube:0"
     true = handle(key, None, [control(change(1, "b2/t/cube:0", entries=[ENTRY]), key)], CONTEXT).state
     half, damaged = Seed(1, 1, 2, true), Seed(1, 0, 1, b"\x09damaged")
@@ -472,13 +474,13 @@ def test_what_the_machine_lacks_is_no_fault_of_a_record(monkeypatch):
 def test_what_names_no_key_is_answered_when_it_fails_inside(monkeypatch):
     """Where even reading fails, there is a receipt and a dead letter, and the others are answered."""
     real = handling.read_registration
-    monkeypatch.setattr(handling, "read_registration", lambda r, c: [][0] if r.offset == 1 else real(r, c))
+    monkeypatch.setattr(handling, "read_registration", lambda r, c: {}["bug"] if r.offset == 1 else real(r, c))
     result = handle(UNROUTABLE, None, [inbox(GOOD, b"?", i) for i in range(3)], CONTEXT)
     assert answers(result) == (
         [("refused", "bad-key"), ("refused", "internal"), ("refused", "bad-key")],
         ["bad-key", "internal", "bad-key"],
     )
-    monkeypatch.setattr(handling, "refusal", lambda *given: [][0])
+    monkeypatch.setattr(handling, "refusal", lambda *given: {}["bug"])
     result = handle(UNROUTABLE, None, [inbox(GOOD, b"?", 1)], CONTEXT)
     assert answers(result) == ([("refused", "internal")], ["internal"])
 

@@ -59,7 +59,7 @@ def test_an_event_that_fails_inside_is_a_dead_letter_and_the_rest_is_routed(monk
     failing(monkeypatch, stage, {b"%d" % i for i in bad}, error)
     routing = route.route(snapshot, batch(records))
     rows = written(routing)
-    letters = [r for r in rows if dict((h["key"], h["value"]) for h in r["headers"]).get("hilcast_code") == b"internal"]
+    letters = [r for r in rows if {h["key"]: h["value"] for h in r["headers"]}.get("hilcast_code") == b"internal"]
     assert [r for r in rows if r not in letters] == alone
     assert sorted(r["key"] for r in letters) == sorted(b"%d" % i for i in bad)
     assert routing.figures["internal"] == routing.figures["dead_letters"] == len(routing.faults) == len(bad)
@@ -124,7 +124,9 @@ def test_headers_that_are_no_text_do_not_stop_a_batch():
     at = bytes(data).index(b"name" + b"ce_")
     data[at : at + 4] = b"\xff\xfe\xff\xfe"
     broken = pa.Array.from_buffers(pa.string(), len(names), [None, names.buffers()[1], pa.py_buffer(bytes(data))])
-    flat = pa.StructArray.from_arrays([broken, table.column("headers").flatten().field("value")], names=["key", "value"])
+    flat = pa.StructArray.from_arrays(
+        [broken, table.column("headers").flatten().field("value")], names=["key", "value"]
+    )
     lists = pa.ListArray.from_arrays(table.column("headers").offsets, flat)
     table = table.set_column(5, "headers", lists)
     routing = route.route(snapshot_of({"s1": ("b1", "alice", "x IS NULL")}), table)
