@@ -30,11 +30,11 @@ from streaming.settings import OUTPUT, sink_options, source_options
 _log = logger("route")
 
 
-def records(spark: SparkSession, config: Config, starting_offsets: str) -> DataFrame:
+def records(spark: SparkSession, config: Config, starting_offsets: str, *, lossy: bool = False) -> DataFrame:
     """The input of the route query."""
     reader = (
         spark.readStream.format("kafka")
-        .options(**source_options(config))
+        .options(**source_options(config, lossy=lossy))
         .option("subscribe", ",".join(input_topics(config)))
         .option("startingOffsets", starting_offsets)
     )
@@ -44,11 +44,17 @@ def records(spark: SparkSession, config: Config, starting_offsets: str) -> DataF
 
 
 def start(
-    spark: SparkSession, boot: Boot, starting_offsets: str, checkpoint: str, name: str = "route"
+    spark: SparkSession,
+    boot: Boot,
+    starting_offsets: str,
+    checkpoint: str,
+    name: str = "route",
+    *,
+    lossy: bool = False,
 ) -> StreamingQuery:
-    """Start the route query."""
+    """Start the route query; `lossy`: it goes on where Kafka has deleted what it has not read."""
     return (
-        records(spark, boot.config, starting_offsets)
+        records(spark, boot.config, starting_offsets, lossy=lossy)
         .mapInArrow(partial(route_batches, boot), OUTPUT)
         .writeStream.format("kafka")
         .options(**sink_options(boot.config))

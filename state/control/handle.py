@@ -21,7 +21,7 @@ from state.control.home import Home, refusal
 from state.control.narrowing import narrowed
 from state.control.part import Part
 from state.control.plausible import existing, implausible, of_another_dialect
-from state.control.protocol import Change, Expire, Forget, Message, Republish, Resync, Seed, decode, encode
+from state.control.protocol import Amend, Change, Expire, Forget, Message, Republish, Resync, Seed, decode, encode
 from state.control.streams import seeded
 from state.errors import ENVIRONMENT, HilcastError, StateUnreadable
 from state.fitting import dead_letter, misfits
@@ -64,9 +64,13 @@ def _handled(text: str, state: bytes | None, records: list[Record], context: Con
     if key is None:
         return Result(None, letters)
     if state is None:
-        # a key that has a state has begun: a seed that comes again is no new beginning
         state, damaged = _begun(key, taken, context)
         letters += damaged
+        # they belong to the beginning, as seeds do: what the inboxes say came later
+        taken.sort(key=lambda one: not isinstance(one.message, Amend))
+    else:
+        # a key that has a state has begun: what belongs to the beginning and comes again is no new one
+        taken = [one for one in taken if not isinstance(one.message, Amend)]
     home_or_part = _home if key.is_home else _part
     lost: list[Taken] = []
 
@@ -148,6 +152,8 @@ def _home(key: Key, state: bytes | None, some: Sequence[Taken], context: Context
     for record, message in some:
         if message is None:
             home.register(record)
+        elif isinstance(message, Amend) and message.generation == context.generation:
+            home.amend(message)
         elif isinstance(message, Expire):
             home.expire(message)
         elif isinstance(message, Forget):

@@ -14,11 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 
 from state.compiled_part import LocalEntry
 from state.control.context import Context
-from state.control.protocol import Advertised, Change, Entry, Expire, Forget, Message, Republish, Resync, Seed
+from state.control.facts import decode_fact
+from state.control.protocol import Advertised, Amend, Change, Entry, Expire, Forget, Message, Republish, Resync, Seed
 from state.keys import Key
 from state.limits import PUBLISHER_BYTES_MAX
 from state.messages import VERSION_MAX, is_sink, quoted
@@ -78,9 +80,22 @@ def implausible(key: Key, message: Message, context: Context) -> str | None:
             )
         case Republish():
             return "a home key has no index" if key.is_home else None
+        case Amend():
+            return _of_amend(key, message)
         case Seed():
             inside = 0 <= message.piece < message.pieces <= PIECES_MAX
             return None if inside else f"piece {message.piece} of {message.pieces}"
+
+
+def _of_amend(key: Key, message: Amend) -> str | None:
+    if not key.is_home or not NAME.fullmatch(message.id):
+        return "no such registration"
+    try:
+        if message.fact is not None:
+            decode_fact(message.fact)
+    except msgspec.MsgspecError as error:
+        return f"no fact: {error}"
+    return None
 
 
 def _of_resync(key: Key, message: Resync, context: Context) -> str | None:
