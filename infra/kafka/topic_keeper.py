@@ -62,9 +62,9 @@ class TopicKeeper:
             time.sleep(0.05)
         return missing
 
-    def ensure_needed(self) -> list[str]:
-        """Create the topics that the configuration needs."""
-        return self.create(needed(self.config))
+    def ensure_needed(self, config: Config | None = None) -> list[str]:
+        """Create the topics that this configuration needs; without one, the keeper's own."""
+        return self.create(needed(config or self.config))
 
 
 def _new(name: str, kept: Kept) -> NewTopic:
