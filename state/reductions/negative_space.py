@@ -27,6 +27,7 @@ import numpy as np
 from state import formats
 from state.arrays import Bools, Ints
 from state.reductions.entry_rows import EntryRows, largest_first
+from state.reductions.entry_rows import warm as warm_rows
 from state.reductions.negative_space_approximate import ApproximateSpace
 from state.reductions.negative_tree import NegativeTree
 from state.reductions.negative_tree import warm as warm_tree
@@ -169,6 +170,7 @@ def _union_volume(boxes: Boxes) -> int | None:
 
 def warm() -> None:
     """Compile or load every kernel of both modes."""
+    warm_rows()
     warm_tree()
     for mode in ("exact", "approximate"):
         space = NegativeSpace(Boxes.of([([0], [99])]), {"mode": mode, "max_boxes": 2})

@@ -119,7 +119,8 @@ class LiveMachine(RuleBasedStateMachine):
 
     @rule(owner=st.integers(0, 5))
     def extract(self, owner) -> None:
-        gone = self.live.extract(owner)
+        gone = self.live.ranges_of(owner)
+        self.live.remove(gone, owner)
         taken = [(start, end) for start, end, who in self.rows if who == owner]
         assert sorted(pairs_of(gone)) == sorted(taken)
         self.rows = [row for row in self.rows if row[2] != owner]
