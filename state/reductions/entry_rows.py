@@ -224,6 +224,10 @@ class EntryRows:
         """The rows that meet a box, in their order."""
         return self._between(np.concatenate([self._least, low]), np.concatenate([high, self._most]))
 
+    def within(self, low: Ranks, high: Ranks) -> Ints:
+        """The rows that lie inside a box, in their order."""
+        return self._between(np.concatenate([low, self._least]), np.concatenate([self._most, high]))
+
     def containing(self, low: Ranks, high: Ranks) -> int:
         """The first row that contains a box, or -1."""
         floor, ceiling = np.concatenate([self._least, high]), np.concatenate([low, self._most])
@@ -243,9 +247,7 @@ class EntryRows:
 
     def inside(self, boxes: Boxes) -> list[str]:
         """The entries all of whose boxes lie inside one of `boxes` each, in the order of their coming."""
-        found = [
-            self._between(np.concatenate([low, self._least]), np.concatenate([self._most, high])) for low, high in boxes
-        ]
+        found = [self.within(low, high) for low, high in boxes]
         # The boxes are disjoint, so no row is found twice.
         rows = found[0] if len(found) == 1 else np.concatenate(found)
         if len(rows) == 0:
