@@ -12,8 +12,9 @@ Boxes of 3 dimensions, 2^20 values each, in four densities:
     wide    both ends drawn from the whole domain: most boxes meet, few contain many
 
 Entries come in steps of 1,000 until so many are held; then single ones are added and removed in turn, and timed by the
-processor, mean and worst, but for the first five, which may still pay for the steps. Wanted: the last size within 3 times the first. A reduction that has used up its budget is
-left there, "not ended". `bulk` is what the steps of 1,000 cost an entry, up to each size.
+processor, mean and worst, but for the first five, which may still pay for the steps. Wanted: the last
+size within 3 times the first. A reduction that has used up its budget is left there, "not ended". `bulk` is what the
+steps of 1,000 cost an entry, up to the last size.
 """
 
 from __future__ import annotations

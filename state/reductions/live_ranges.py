@@ -12,8 +12,8 @@ reaches its end; what a removed range leaves uncovered is found by hopping from 
 
 Ranges sit in chunks of up to `CHUNK`; each chunk knows its lowest start, its furthest end, and how far it and all
 before it reach. So an insertion moves one chunk at most, a hop looks into one chunk, and nothing depends on how wide a
-range is. Who touches a range is asked of the chunks before its end, `BLOCK` of them at a time: a block whose furthest end
-lies before it is passed over.
+range is. Who touches a range is asked of the chunks before its end, `BLOCK` of them at a time: a block whose furthest
+end lies before it is passed over.
 """
 
 from __future__ import annotations

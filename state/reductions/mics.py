@@ -128,7 +128,7 @@ class Mics:
         self._owners: dict[str, int] = {}
         """Live ids, and the number under which their ranges stand in `_live`."""
         self._kept: dict[int, Ranges] = {}
-        """The ranges of some entries by number, so that a removal need not look for them; those of others are not kept."""
+        """The ranges of some entries by number, so that a removal need not look for them."""
         self._passes = 0
         """How often an entry's ranges were looked for among all."""
         self._next = 0

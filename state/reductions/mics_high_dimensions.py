@@ -67,7 +67,7 @@ def negative_space(candidates: Boxes, entry: Boxes) -> Ints | None:
 
 
 def hybrid(candidates: Boxes, entry: Boxes, proving: Proving) -> Ints | None:
-    """What `hybrid.py` asks of each box: cheap answers, subtraction within a budget, then a witness; else not covered."""
+    """What `hybrid.py` asks of each box: cheap answers, subtraction within a budget; beyond it, not covered."""
     rows: list[Ints] = []
     for low, high in entry:
         met = np.flatnonzero((candidates.lows <= high).all(axis=1) & (candidates.highs >= low).all(axis=1))
@@ -150,8 +150,8 @@ class IndexedMics(Withholding):
     joined: an entry goes out whole under its own id.
     Guarantee: exact: the union of what is forwarded is the union of the live entries. Within their budgets the exact
     phases `negative-space` and `hybrid` withhold all that the active ones cover together; `pairwise` what one covers.
-    Cost: the exact phase sees the candidates only. `pairwise` looks one cell up; the others each range of the entry, and
-    what shares a cell with it, which in a dense space are many.
+    Cost: the exact phase sees the candidates only. `pairwise` looks one cell up; the others each range of the entry,
+    and what shares a cell with it, which in a dense space are many.
     """
 
     counted = ("evaluated", "candidates", "covered")

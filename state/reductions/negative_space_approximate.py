@@ -113,8 +113,9 @@ class ApproximateSpace:
             merged = merged_boxes(boxes, self._merge_sweeps)
             self.joined += len(boxes) - len(merged)
             heirs = np.array([active.containing(low, high) for low, high in merged], np.int64)
-            for heir, row in zip(active.owners(heirs[heirs >= 0]), np.flatnonzero(heirs >= 0), strict=True):
-                self.covered_by[heir] = self.covered_by[heir].joined(merged.take(row[None]))
+            kept = np.flatnonzero(heirs >= 0)
+            for i, heir in enumerate(active.owners(heirs[kept])):
+                self.covered_by[heir] = self.covered_by[heir].joined(merged.take(kept[i : i + 1]))
             self.taken += int((heirs >= 0).sum())
             free = merged.take(heirs < 0)
             self.tree.add(free)

@@ -331,16 +331,12 @@ class RowTree:
 
     def between(self, floor: Ranks, ceiling: Ranks) -> Ints:
         """The rows between, in their order."""
-        count = search(
-            self._points, self._bounds, self._links, self._chain, self._stack, floor, ceiling, self._found
-        )
+        count = search(self._points, self._bounds, self._links, self._chain, self._stack, floor, ceiling, self._found)
         return np.sort(self._found[:count])
 
     def first_between(self, floor: Ranks, ceiling: Ranks) -> int:
         """The lowest row between, or -1."""
-        return int(
-            search_first(self._points, self._bounds, self._links, self._chain, self._stack, floor, ceiling)
-        )
+        return int(search_first(self._points, self._bounds, self._links, self._chain, self._stack, floor, ceiling))
 
     def rows(self) -> Ints:
         """All rows, in their order."""
@@ -349,7 +345,8 @@ class RowTree:
 
     def check(self) -> None:
         """Assert: every row is in the leaf that it leads to, and within the bounds of all nodes above it."""
-        todo, seen = [(0, [])], 0
+        todo: list[tuple[int, list[tuple[int, int, bool]]]] = [(0, [])]
+        seen = 0
         while todo:
             node, above = todo.pop()
             left, right, row, size = self._links[node].tolist()
