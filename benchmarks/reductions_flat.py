@@ -12,7 +12,7 @@ Boxes of 3 dimensions, 2^20 values each, in four densities:
     wide    both ends drawn from the whole domain: most boxes meet, few contain many
 
 Entries come in steps of 1,000 until so many are held; then single ones are added and removed in turn, and timed by the
-processor, mean and worst, but for the first five, which may still pay for the steps. Wanted: the last
+processor, mean and worst, but for the first twenty, which may still pay for the steps. Wanted: the last
 size within 3 times the first. A reduction that has used up its budget is left there, "not ended". `bulk` is what the
 steps of 1,000 cost an entry, up to the last size.
 """
@@ -56,7 +56,7 @@ REDUCTIONS: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 DENSITIES = {"narrow": 0.02, "medium": 0.2, "dense": 0.5, "wide": None}
-FIRST = 5
+FIRST = 20
 """Single changes that are not counted."""
 
 
@@ -134,7 +134,7 @@ class Run:
             self.live[i], self.live[-1] = self.live[-1], self.live[i]
             gone = [self.live.pop()]
             removals.append(_timed(lambda: self.reduction.update({}, gone)))  # noqa: B023
-            if time.process_time() > deadline and len(inserts) >= 2 * FIRST:
+            if time.process_time() > deadline and len(inserts) > FIRST + 10:
                 break
         insert, remove = 1e6 * np.array(inserts[FIRST:]), 1e6 * np.array(removals[FIRST:])
         return Cost(float(insert.mean()), float(insert.max()), float(remove.mean()), float(remove.max()), bulk)
