@@ -16,7 +16,7 @@ Extra = Literal["router", "kafka-python"]
 PACKAGES: dict[Extra, tuple[str, ...]] = {
     "kafka-python": ("kafka", "lz4"),
     "router": (
-        "hilbertcurve", "kafka", "lark", "numba", "numpy", "pandas", "pyarrow", "pyspark", "redis", "sortedcontainers",
+        "hilbertcurve", "kafka", "numba", "numpy", "pandas", "pyarrow", "pyspark", "redis", "sortedcontainers",
     ),
 }  # fmt: skip
 """By extra, what its packages are imported as (`pyproject.toml`; a test compares the two)."""

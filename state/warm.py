@@ -13,6 +13,7 @@ from state.config import Config
 from state.control.overlap import meeting
 from state.filters.geometry import geometry
 from state.filters.grammar import parse
+from state.filters.residual_programs import warm as warm_programs
 from state.reductions.catalogue import create, restore
 from state.reductions.entry_rows import warm as warm_rows
 from state.reductions.negative_space import warm as warm_negative_space
@@ -34,6 +35,7 @@ def warm(config: Config) -> None:
     warm_grid()
     warm_decode()
     warm_rows()
+    warm_programs()
     if any(event_type.reduction == "negative-space" for event_type in config.types.values()):
         warm_negative_space()
     for event_type in config.types.values():

@@ -28,7 +28,7 @@ import numpy as np
 from state.arrays import Bools, Bytes, Ints
 from state.space.boxes import Ranks
 from state.space.event_type import Attribute, EventType
-from state.space.json_scan import DEPTH_MAX, HARD, INVALID, find_members
+from state.space.json_scan import DEPTH_MAX, FINE, HARD, INVALID, find_members
 from state.space.points import rank_spans
 from state.space.rank_columns import KIND_CODES, read_categories, read_column
 from state.space.ranks import ABSENT, read_decimal, text_rank
@@ -57,6 +57,11 @@ class RankBatch:
     data: Bytes = field(repr=False)
     offsets: Ints = field(repr=False)
     _events: dict[int, Event] = field(default_factory=dict, repr=False)
+    starts: Ints | None = field(default=None, repr=False)
+    """(d, n): the address in `data` where the value of each attribute begins; not above 0 where only `event` can tell.
+
+    None: the events were not read from one run of bytes.
+    """
 
     def __len__(self) -> int:
         return len(self.valid)
@@ -195,7 +200,8 @@ def _decode(event_type: EventType, data: Bytes, offsets: Ints, present: Bools | 
         lows[i], high = rank_spans(event_type, batch.event(i))
         if imprecise:
             highs[i] = high
-    return batch if imprecise and (highs != lows).any() else replace(batch, highs=None)
+    starts[:, status != FINE] = 0  # a key with an escape may be any attribute
+    return replace(batch, starts=starts, highs=highs if imprecise and (highs != lows).any() else None)
 
 
 def _read_column(

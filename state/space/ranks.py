@@ -50,6 +50,7 @@ TEXT_BYTES = 7
 """Bytes of text that a rank holds; texts up to this length have a rank of their own."""
 
 _SIGN = 1 << 63
+_DOUBLE, _BITS_OF_DOUBLE = struct.Struct("<d").pack, struct.Struct("<q").unpack
 _MICROS_PER_DAY = 86_400_000_000
 _DAYS_BEFORE_1970 = 719_468  # from 0000-03-01, where the years of `_days` begin
 _RFC_3339 = re.compile(
@@ -238,8 +239,8 @@ def float_rank(value: float) -> int:
     (0, 1, -1, True)
     """
     assert not math.isnan(value), "NaN has no place in the order"
-    bits = int.from_bytes(struct.pack(">d", value), "big")
-    return bits if bits < _SIGN else _SIGN - bits
+    (bits,) = _BITS_OF_DOUBLE(_DOUBLE(value))
+    return bits if bits >= 0 else -_SIGN - bits  # type: ignore[no-any-return]
 
 
 def float_unrank(rank: int) -> float:
@@ -264,21 +265,21 @@ def timestamp_micros(text: str) -> int | None:
     match = _RFC_3339.fullmatch(text)
     if match is None:
         return None
-    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-    fraction, sign, offset_hour, offset_minute = match.groups()[6:]
-    if not (1 <= month <= 12 and 1 <= day <= _days_in_month(year, month)):
+    years, months, days, hours, minutes, seconds, fraction, sign, offset_hour, offset_minute = match.groups()
+    year, month, day, hour, minute, second = int(years), int(months), int(days), int(hours), int(minutes), int(seconds)
+    if not 1 <= month <= 12 or day < 1 or (day > 28 and day > _days_in_month(year, month)):
         return None
     if hour > 23 or minute > 59 or second > 60:
         return None
-    minutes = _days(year, month, day) * 1440 + hour * 60 + minute
+    past = _days(year, month, day) * 1440 + hour * 60 + minute
     if sign:
         if int(offset_hour) > 23 or int(offset_minute) > 59:
             return None
         offset = int(offset_hour) * 60 + int(offset_minute)
-        minutes += offset if sign == "-" else -offset
-    if second == 60 and minutes % 1440 != 1439:
+        past += offset if sign == "-" else -offset
+    if second == 60 and past % 1440 != 1439:
         return None
-    return (minutes * 60 + second) * 1_000_000 + int((fraction or "0")[:6].ljust(6, "0"))
+    return (past * 60 + second) * 1_000_000 + (int(fraction[:6].ljust(6, "0")) if fraction else 0)
 
 
 def _days_in_month(year: int, month: int) -> int:
@@ -413,8 +414,8 @@ def span_below(attribute: Attribute, literal: int | float, inclusive: bool) -> S
 def _last_at_most(attribute: Attribute, literal: int | float, inclusive: bool) -> int:
     """The greatest rank whose value is `<= literal` (`<` if not inclusive), not clipped to the present."""
     assert attribute.kind in ("int", "float", "timestamp"), attribute
-    assert not isinstance(literal, bool)
-    assert not isinstance(literal, float) or math.isfinite(literal), "refused before: an overflowing literal"
+    assert literal.__class__ is int or math.isfinite(literal), "refused before: an overflowing literal"
+    assert literal.__class__ is not bool
     if attribute.kind != "float":
         return math.floor(literal) if inclusive else math.ceil(literal) - 1
     try:
