@@ -14,7 +14,7 @@ import json
 from typing import Any, cast
 
 from state.config import Config
-from streaming.registry import Agreed, Claim
+from state.control.agreed import Agreed, Claim
 
 
 def file_hash(config: Config) -> str:

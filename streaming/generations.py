@@ -19,6 +19,7 @@ from infra.kafka.retry import retried
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger
 from state.config import Config
+from state.control.agreed import Claim, claim_record
 from state.control.context import Context
 from state.control.facts import Fact
 from state.control.rebuild import FORMATS, Rebuilt, rebuild
@@ -30,7 +31,7 @@ from state.topics import inboxes
 from streaming.boot import Boot
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.offsets import Offsets
-from streaming.registry import Claim, FactKey, RegistryReader, claim_record
+from streaming.registry import FactKey, RegistryReader
 from streaming.sampling import sample
 from streaming.writer import DriverWriter
 
@@ -79,7 +80,7 @@ class Generations:
     def known(self, config: Config) -> Generation | None:
         """The generation of the checkpoint, if it can be continued."""
         known = self.checkpoint.generation()
-        claim = self.registry.claims.get(config.deployment.name)
+        claim = self.registry.agreements.claims.get(config.deployment.name)
         if known is None or claim is None or known.number != claim.generation:
             return None
         renewed = self.renewed & {config.topics.control, *inboxes(config)}
@@ -90,7 +91,7 @@ class Generations:
 
     def next(self, config: Config) -> int:
         """The number of the generation after all that were."""
-        claim = self.registry.claims.get(config.deployment.name)
+        claim = self.registry.agreements.claims.get(config.deployment.name)
         known = self.checkpoint.generation()
         # Redis may outlive the Kafka that it belonged to, and would refuse an index that looks older
         stored = patiently(self.redis.newest_generation, say=_log.warning)
