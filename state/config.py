@@ -143,6 +143,8 @@ class Config:
     """Brokers with group topics."""
     tables: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
     """What was read, table by table; it may hold passwords."""
+    version: int = field(default=0, compare=False)
+    """Which configuration of the overlay this is, as Kafka counts them; 0: read from a file, and not agreed yet."""
 
     @cached_property
     def topics(self) -> Topics:
@@ -162,7 +164,7 @@ class Config:
         tables = {name: self.tables[name] for name in SHARED if name in self.tables}
         return json.dumps({**tables, "settings": shards}, default=_as_json, separators=(",", ":")).encode()
 
-    def adopting(self, shared: bytes) -> Config:
+    def adopting(self, shared: bytes, version: int = 0) -> Config:
         """This deployment with another configuration in common (`shared`); ConfigError where both do not agree."""
         given = cast(dict[str, object], json.loads(shared))
         settings = {
@@ -174,7 +176,8 @@ class Config:
         config = _read_config(Table({**own, **given, "settings": settings}, "", faults), None)
         if faults:
             raise ConfigError(faults)
-        return replace(config, deployment=replace(config.deployment, checkpoint=self.deployment.checkpoint))
+        deployment = replace(config.deployment, checkpoint=self.deployment.checkpoint)
+        return replace(config, deployment=deployment, version=version)
 
     def fingerprint(self) -> str:
         """Return 16 hex digits that change with whatever makes a new generation of control state.

@@ -175,7 +175,7 @@ class RedisIndex:
     def _generations(self) -> str:
         return f"{self.prefix}:generations:{self.deployment}"
 
-    def vector_key(self, generation: int) -> str:
+    def vector_key(self, generation: int | str) -> str:
         return f"{self.prefix}:vector:{self.deployment}:{generation}"
 
     def _name(self, key: Key, what: str) -> str:
@@ -299,9 +299,11 @@ class RedisIndex:
         """Drop all generations but this one, and what people read of parts that it does not have."""
         wanted = {str(key) for key in keys}
         gone: set[str] = set()
-        for field in self._client.hkeys(self._generations):
-            if field.isdigit() and int(field) < generation:
-                gone |= self._drop(int(field)) - wanted
+        # also of generations that were never in force: their job died before
+        for name in list(self._client.scan_iter(match=self.vector_key("*"), count=1000)):
+            number = int(name.decode().rsplit(":", 1)[1])
+            if number < generation:
+                gone |= self._drop(number) - wanted
         if not gone:
             return
         for name in self._client.scan_iter(match=f"{self.prefix}:*:*:*:*", count=1000):

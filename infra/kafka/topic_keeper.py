@@ -82,10 +82,10 @@ class TopicKeeper:
                     kind = RefusedError if error.args[0].code() in _REFUSED else HilcastError
                     raise kind("kafka-topic", f"cannot create topic {name!r}: {error.args[0].str()}") from error
 
-    def ensure_needed(self, but: Iterable[str] = ()) -> list[str]:
-        """Create the topics that the configuration needs, but these."""
+    def ensure_needed(self, config: Config | None = None, *, but: Iterable[str] = ()) -> list[str]:
+        """Create the topics that this configuration needs, but these; without one, the keeper's own."""
         left = set(but)
-        return self.create({name: kept for name, kept in needed(self.config).items() if name not in left})
+        return self.create({name: kept for name, kept in needed(config or self.config).items() if name not in left})
 
     # ── how they are kept ───────────────────────────────────────────────────────────────────────────────────────
 
