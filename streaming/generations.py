@@ -27,6 +27,7 @@ from state.errors import ConfigError
 from state.keys import Key, index_keys
 from state.redis_index import RedisIndex, patiently
 from state.topics import inboxes
+from streaming.boot import Boot
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.offsets import Offsets
 from streaming.registry import Claim, FactKey, RegistryReader, claim_record
@@ -66,22 +67,26 @@ class Generations:
     writer: DriverWriter
     file: str
     """A hash of the file with which this deployment was started."""
-    topic_ids: Mapping[str, str]
+    ids: Mapping[str, str]
     """Kafka's ids of the topics that must not be lost."""
-    renewed: set[str]
-    """Topics that were made again since the last life, until a generation has begun that reads them so."""
+    renewed: frozenset[str]
+    """Topics that were deleted and made again since the last life."""
+
+    def boot(self, config: Config, number: int) -> Boot:
+        """What the workers of a generation are told."""
+        return Boot(config, number, topic_ids=self.ids)
 
     def known(self, config: Config) -> Generation | None:
         """The generation of the checkpoint, if it can be continued."""
         known = self.checkpoint.generation()
         claim = self.registry.claims.get(config.deployment.name)
-        same = known is not None and claim is not None and known.number == claim.generation
-        if known is None or not same or known.fingerprint != fingerprint(config):
+        if known is None or claim is None or known.number != claim.generation:
             return None
+        renewed = self.renewed & {config.topics.control, *inboxes(config)}
         if self.checkpoint.power_lost():
-            _log.warning("the host went down under the last job: what it wrote last may be lost, so all is built anew")
+            _log.warning("the machine went down under the last life: its checkpoint may lack what was done")
             return None
-        return None if self.renewed & {config.topics.control, *inboxes(config)} else known
+        return None if renewed or known.fingerprint != fingerprint(config) else known
 
     def next(self, config: Config) -> int:
         """The number of the generation after all that were."""
@@ -114,10 +119,10 @@ class Generations:
         facts = dict(self.registry.facts)
         _log.info("building generation %d from %d registered facts", number, len(facts))
         offsets = Offsets(config, self.transport)
-        offsets.renewed = frozenset(self.renewed)
+        offsets.renewed = self.renewed
         starting = offsets.begin()
         samples = retried(lambda: sample(config, self.transport))
-        context = Context(config, number, 0, samples=samples, topic_ids=self.topic_ids)
+        context = Context(config, number, 0, samples=samples, topic_ids=self.ids)
         # a fact is changed by who takes it up; the registry keeps its own
         copies = ((*key, msgspec.structs.replace(fact)) for key, fact in facts.items())
         self._install(rebuild(copies, context, _Progress()), number)

@@ -75,7 +75,7 @@ class Job:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stopping.set())  # only a flag: py4j cannot be entered from here
         signal.signal(signal.SIGHUP, lambda *_: self.reloading.set())
-        self.ids = self._prepare_topics()
+        ids = self._prepare_topics()
         self.lease = Lease(self.config)
         if not self.lease.acquire(self.stopping):
             return
@@ -91,14 +91,14 @@ class Job:
             self.redis,
             self.writer,
             file,
-            self.ids,
-            set(self.offsets.renewed),
+            ids,
+            self.offsets.renewed,
         )
         spark = self._prepare()
         self.checkpoint.record(_jvm_pid(spark))
-        listener = self.listener = ProgressListener(self.config, 0, self.lease.consumer)
+        listener = self.listener = ProgressListener(self.config, 0, self.lease.commit)
         spark.streams.addListener(listener)
-        boot = Boot(self.config, 0, topic_ids=self.ids)
+        boot = Boot(self.config, 0, topic_ids=ids)
         self.queries = Queries(spark, boot, None, self.checkpoint, self.offsets, self._lost)
         metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
         if metrics is not None:
@@ -128,7 +128,7 @@ class Job:
             _log.info("continuing generation %d", known.number)
             patiently(lambda: self.redis.point(known.number, self.config.shared), say=_log.warning)
             self._announce(known)
-            self.queries.succeed(Boot(self.config, known.number, topic_ids=self.ids), known)
+            self.queries.succeed(self.generations.boot(self.config, known.number), known)
             self._take_office(known.number)
         else:
             if patiently(lambda: self.generations.is_whole(self.config), say=_log.warning):
@@ -145,15 +145,13 @@ class Job:
             self._take_office(succession.number)
         self.queries.start("route")
         self._until_ready(seeded)
+        if not self.stopping.is_set():
+            self.checkpoint.keep_topics(self.generations.ids)
 
     def _until_ready(self, seeded: Seeded) -> None:
         """Say `ready` once both queries run and the state of a new generation is in."""
         while not self.stopping.is_set():
             if self.queries.all_run() and self.offsets.reached(self.listener.latest.get("control"), seeded):
-                # from here on the offsets are those of these topics
-                self.checkpoint.keep_topics(self.ids)
-                self.offsets.renewed = frozenset()
-                self.generations.renewed.clear()
                 print("ready", flush=True)
                 return
             self.queries.restart_failed()
@@ -301,7 +299,7 @@ class Job:
             timers.follow(key, fact)
         self._begin_groups(number)
         self.watch = Watch(
-            Boot(self.config, number, topic_ids=self.ids),
+            self.generations.boot(self.config, number),
             registry=self.registry,
             timers=timers,
             groups=self.groups,
@@ -333,7 +331,7 @@ class Job:
         known = retried(lambda: self.transport.committed(group(self.config, "control"), inputs))
         starting: dict[str, dict[str, int]] = json.loads(generation.starting_offsets)
         offsets = {topic: {"0": known.get((topic, 0), max(0, by["0"]))} for topic, by in starting.items()}
-        Committer(self.config, "control", self.lease.consumer).commit(offsets)
+        Committer(self.config, "control", self.lease.commit).commit(offsets)
 
     def _lost(self, query: str, records: int) -> None:
         """Count what a query passed over."""

@@ -20,6 +20,7 @@ from infra.logs import logger, set_up
 from state.control.context import Context, Result
 from state.control.handle import handle
 from state.errors import HilcastError
+from state.fitting import misfits
 from state.keys import Key
 from state.messages import Record
 from state.redis_index import RedisIndex, patiently
@@ -30,6 +31,7 @@ from streaming.settings import QUERY_VARIABLE
 STATE = "format int, version binary, blob binary"
 STATE_FORMAT = 1
 _log = logger("redis")
+_control_log = logger("control")
 
 
 class _Worker:
@@ -71,13 +73,20 @@ def _worker(boot: Boot) -> _Worker:
 
 
 def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """Handle one key's records of one batch: state, Redis and outputs in one pass."""
+    """Handle one key's records of one batch: state, Redis and outputs in one pass.
+
+    `StateUnreadable` ends the query with its code in the text, and nothing of the batch is committed: only a new
+    generation can go on.
+    """
     worker = _worker(boot)
     records = [record for frame in frames for record in _records(frame)]
     blob = state.get[2] if state.exists else None
     result = handle(
         key[0], None if blob is None else bytes(blob), records, worker.context.at(boot.generation, _batch())
     )
+    assert not misfits(result.outputs, worker.context.topics), "what Kafka would not take must not reach its sink"
+    for line in result.faults:
+        _control_log.error("%s", line)
     if result.topics:
         worker.ensure(result.topics)
     if result.index is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -19,6 +20,8 @@ from infra.kafka.retry import retried
 from state.config import Config
 
 METADATA_MAX = 4000
+Commit = Callable[[list[TopicPartition]], None]
+"""Commits offsets as a member of a group."""
 
 
 def group(config: Config, query: str) -> str:
@@ -26,14 +29,15 @@ def group(config: Config, query: str) -> str:
 
 
 class Committer:
-    """Commits offsets of a group: as its member, through the consumer of the lease, or of one that nobody joins."""
+    """Commits offsets of a group: as its member (`lease.py`), or of one that nobody joins."""
 
-    def __init__(self, config: Config, query: str, member: Consumer | None = None) -> None:
-        self._member = member
-        self._consumer = member or Consumer(
-            {**librdkafka(config), "group.id": group(config, query), "enable.auto.commit": "false"}
-        )
+    def __init__(self, config: Config, query: str, member: Commit | None = None) -> None:
         self.config = config
+        self._consumer: Consumer | None = None
+        if member is None:
+            settings = {**librdkafka(config), "group.id": group(config, query), "enable.auto.commit": "false"}
+            self._consumer = Consumer(settings)
+        self._member = member
 
     def commit(self, offsets: dict[str, dict[str, int]]) -> None:
         places = [
@@ -44,9 +48,14 @@ class Committer:
         ]
         partitions = [TopicPartition(*place, metadata=self._metadata(i, len(places))) for i, place in enumerate(places)]
         if partitions:
-            retried(lambda: self._consumer.commit(offsets=partitions, asynchronous=False))
-            if self._member is None:
-                self._consumer.poll(0)  # lets librdkafka's own lines out
+            retried(lambda: self._commit(partitions))
+
+    def _commit(self, partitions: list[TopicPartition]) -> None:
+        if self._member is not None:
+            self._member(partitions)
+        elif self._consumer is not None:
+            self._consumer.commit(offsets=partitions, asynchronous=False)
+            self._consumer.poll(0)  # lets librdkafka's own lines out
 
     def _metadata(self, i: int, n: int) -> str:
         """The i-th share of the hosted brokers: Kafka takes 4 KB of metadata a partition."""
@@ -56,15 +65,15 @@ class Committer:
         return text
 
     def close(self) -> None:
-        if self._member is None:
+        if self._consumer is not None:
             self._consumer.close()
 
 
 class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     """Collects the progress of both queries; a thread of the driver writes it out."""
 
-    def __init__(self, config: Config, generation: int, member: Consumer) -> None:
-        """`member`: the consumer through which offsets of the control query are committed (`lease.py`)."""
+    def __init__(self, config: Config, generation: int, member: Commit) -> None:
+        """`member`: what commits offsets of the control query (`lease.py`)."""
         self.config = config
         self.generation = generation
         self.latest: dict[str, dict[str, Any]] = {}

@@ -16,7 +16,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from infra.logs import logger
 from state.config import Config
+from state.limits import OUTPUT_BYTES_MAX
+from state.routing.assemble import row_bytes
 from state.routing.envelope import input_topics
 from state.routing.route import route
 from state.routing.snapshot import Snapshot
@@ -24,6 +27,8 @@ from streaming import dying
 from streaming.boot import Boot
 from streaming.index_cache import cache
 from streaming.settings import OUTPUT, sink_options, source_options
+
+_log = logger("route")
 
 
 def records(spark: SparkSession, config: Config, starting_offsets: str, *, lossy: bool = False) -> DataFrame:
@@ -72,9 +77,12 @@ def route_batches(boot: Boot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
         if snapshot is None:
             snapshot = worker.snapshot()
         routing = route(snapshot, batch)
-        for output in routing.batches():
-            yield output
+        for out in routing.batches():
+            assert (row_bytes(out) <= OUTPUT_BYTES_MAX).all(), "what Kafka would not take must not reach its sink"
+            yield out
             dying.at("route-mid-sink")
+        for line in routing.faults:
+            _log.error("%s", line)
         worker.count(routing.figures)
         del routing  # its columns are large, and the next batch needs the room
     dying.at("route-after-sink", after_s=0.2)  # the log of offsets is written a second later

@@ -69,7 +69,7 @@ class Succession:
 
     def _build(self) -> None:
         try:
-            self._generations.topics.ensure_needed(self.config)
+            self._generations.topics.ensure_needed(config=self.config)
             self._built = self._generations.build(self.config, self.number)
         except HilcastError as error:
             self.failure = error
@@ -103,7 +103,7 @@ class Succession:
         yield True
 
     def _boot(self) -> Boot:
-        return Boot(self.config, self.number, topic_ids=self._generations.topic_ids)
+        return self._generations.boot(self.config, self.number)
 
     def _amend(self) -> None:
         """Say what the registry says since the generation was built from it."""

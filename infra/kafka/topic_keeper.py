@@ -82,8 +82,8 @@ class TopicKeeper:
                     kind = RefusedError if error.args[0].code() in _REFUSED else HilcastError
                     raise kind("kafka-topic", f"cannot create topic {name!r}: {error.args[0].str()}") from error
 
-    def ensure_needed(self, config: Config | None = None, *, but: Iterable[str] = ()) -> list[str]:
-        """Create the topics that this configuration needs, but these; without one, the keeper's own."""
+    def ensure_needed(self, but: Iterable[str] = (), config: Config | None = None) -> list[str]:
+        """Create the topics that this configuration, or the keeper's own, needs, but these."""
         left = set(but)
         return self.create({name: kept for name, kept in needed(config or self.config).items() if name not in left})
 

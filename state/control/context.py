@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -95,3 +96,18 @@ class Result:
     """By neighbour towards which something changed: what became of each entry (`fates.py`)."""
     reduced: dict[str, dict[str, int]] = field(default_factory=dict)
     """By the same neighbours: the same in numbers."""
+    faults: list[str] = field(default_factory=list)
+    """Lines for the log, one for each record whose handling failed inside (code `internal`)."""
+
+    def then(self, later: Result) -> Result:
+        """This result and that of what was handled after it, in one."""
+        return Result(
+            later.state,
+            self.outputs + later.outputs,
+            self.index if later.index is None else later.index,
+            self.topics | later.topics,
+            dict(Counter(self.figures) + Counter(later.figures)),
+            self.forwarding | later.forwarding,
+            self.reduced | later.reduced,
+            self.faults + later.faults,
+        )

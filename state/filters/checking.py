@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from state.errors import FilterError
@@ -33,6 +34,7 @@ _OF_BOOLEANS = frozenset(
     {Operator.EQ, Operator.NE, Operator.IN, Operator.NOT_IN, Operator.IS_NULL, Operator.IS_NOT_NULL}
 )
 _SHOWN_MAX = 60
+_SHOWN_LEVELS = 8
 
 
 class Literal(NamedTuple):
@@ -73,9 +75,21 @@ def checked(
 
 
 def shown(value: object) -> str:
-    """A value for a message: quoted as JSON quotes it or as a number, and cut when it is long."""
-    text = repr(value) if not isinstance(value, bool) else str(value).lower()
+    """A value for a message: quoted as JSON quotes it or as a number, and cut when it is long or deep."""
+    text = _written(value, _SHOWN_LEVELS)
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
+
+
+def _written(value: object, levels: int) -> str:
+    if isinstance(value, dict | list):
+        few = [_written(item, levels - 1) if levels else "…" for item in islice(value, _SHOWN_MAX)]
+        if isinstance(value, list):
+            return f"[{', '.join(few)}]"
+        below = (_written(item, levels - 1) if levels else "…" for item in islice(value.values(), _SHOWN_MAX))
+        return "{" + ", ".join(f"{name}: {item}" for name, item in zip(few, below, strict=True)) + "}"
+    if isinstance(value, int) and value.bit_length() > 8 * _SHOWN_MAX:
+        return f"a number of {value.bit_length()} bits"  # Python refuses to print the very long ones
+    return repr(value) if not isinstance(value, bool) else str(value).lower()
 
 
 def _listed(names: list[str]) -> str:

@@ -29,6 +29,7 @@ import numpy as np
 from state.filters.disjoint import Corners, disjoint_union, intersections
 from state.filters.like import Like
 from state.filters.tree import And, Filter, Operator, Or, Predicate, Timestamp, Value, conjunction
+from state.limits import GEOMETRY_BYTES_MAX
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.ranks import (
@@ -85,8 +86,8 @@ def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) 
     """Return the disjoint boxes of a filter, in the dimensions of the event type.
 
     Guarantee: exact if every predicate is (no text beyond 7 bytes, LIKE by prefix only), there are at most
-    128 conjunctions and at most `boxes_max` boxes; else a superset with what is still to be checked. A
-    contradiction has none.
+    128 conjunctions and at most `boxes_max` boxes, which fit a control message twice; else a superset with
+    what is still to be checked. A contradiction has none.
     Cost: microseconds per predicate for a conjunction; bounded by `boxes_max`^2 for anything.
 
     >>> from state.filters.grammar import parse
@@ -101,7 +102,7 @@ def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) 
     'symbol'
     """
     if conjunctions(filter) <= CONJUNCTIONS_MAX:
-        found = _region(filter, event_type, boxes_max)
+        found = _region(filter, event_type, min(boxes_max, GEOMETRY_BYTES_MAX // (16 * max(1, event_type.d))))
         if found is not None:
             residual = None if found.exact else _residual(filter, event_type)
             return FilterGeometry(found.boxes(), residual is None, residual)

@@ -17,6 +17,7 @@ Guarantee: equal, bit by bit, to reading each value with Python's `json` and `ra
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -30,7 +31,7 @@ from state.space.event_type import Attribute, EventType
 from state.space.json_scan import DEPTH_MAX, HARD, INVALID, find_members
 from state.space.points import rank_spans
 from state.space.rank_columns import KIND_CODES, read_categories, read_column
-from state.space.ranks import ABSENT, text_rank
+from state.space.ranks import ABSENT, read_decimal, text_rank
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -214,15 +215,20 @@ def _read_column(
         read_column(KIND_CODES[attribute.kind], imprecise, starts, column, status, lows, highs)
 
 
+_EXACTLY = re.compile(rb"[0-9.]{16}|[0-9][eE]")
+"""What every number has whose double may not be all there is to know of it (`ranks.read_decimal`)."""
+
+
 def _loads(value: bytes) -> Event:
     """Read a value that the scan found valid with Python's own reader."""
     text = value.decode()
+    parse_float = read_decimal if _EXACTLY.search(value) else None
     try:
-        return cast(Event, json.loads(text))
+        return cast(Event, json.loads(text, parse_float=parse_float))
     except json.JSONDecodeError as error:
         raise AssertionError(f"the scanner let pass what is not JSON: {value!r}") from error
     except ValueError:  # an integer longer than Python converts
-        return cast(Event, json.loads(text, parse_int=_integer))
+        return cast(Event, json.loads(text, parse_int=_integer, parse_float=parse_float))
 
 
 def _integer(digits: str) -> int | float:

@@ -14,8 +14,8 @@ map into int64, so that all geometry is on closed boxes of integers (`boxes.py`)
 ABSENT, below all of them, is what is missing, null, or of the wrong kind. What counts as which kind is
 docs/filters.md:
 
-    int        3 and 3.0, but not 3.5, true, or what lies beyond +-(2^63-1). Written with a fraction or an
-               exponent a number is first the nearest double: 9223372036854775807.0 is 2^63 and absent
+    int        3, 3.0 and 3e0, but not 3.5, true, or what lies beyond +-(2^63-1); read exactly, however it is
+               written: 9223372036854775807.0 is 2^63-1, and 9007199254740992.5 is no integer (`Exact`)
     float      the nearest double of any number; -0.0 is 0.0; 1e400 and NaN are absent. Infinities do not
                occur in JSON; `float_rank` still maps them in order
     timestamp  RFC 3339 text with an offset, `t`, `z` and a space for `T` allowed; finer than microseconds is
@@ -58,6 +58,53 @@ _RFC_3339 = re.compile(
 )
 
 
+# --- numbers as they were written ---------------------------------------------------------------------------
+
+
+class Exact(float):
+    """A JSON number whose nearest double does not tell which integer it is, or that it is none."""
+
+    __slots__ = ("whole",)
+    whole: int | None
+
+    def __new__(cls, value: float, whole: int | None) -> Exact:
+        made = super().__new__(cls, value)
+        made.whole = whole
+        return made
+
+
+def read_decimal(text: str) -> float:
+    """A JSON number with a fraction or an exponent: the nearest double, which knows the integer it stands for.
+
+    >>> read_decimal("1e3"), read_decimal("9007199254740992.5").whole, read_decimal("123456789012345678.0").whole
+    (1000.0, None, 123456789012345678)
+    """
+    nearest = float(text)
+    if len(text) <= 16 and "e" not in text and "E" not in text:
+        return nearest  # doubles tell decimals of 15 digits apart
+    whole = _whole(text)
+    told = int(nearest) if nearest.is_integer() else None
+    return nearest if told == whole else Exact(nearest, whole)
+
+
+def _whole(text: str) -> int | None:
+    """The integer that a number is exactly, if it is one within +-(2^63-1)."""
+    mantissa, _, exponent = text.lower().partition("e")
+    integer, _, fraction = mantissa.removeprefix("-").partition(".")
+    digits = (integer + fraction).lstrip("0")
+    kept = digits.rstrip("0")
+    if not kept:
+        return 0
+    far = exponent.lstrip("+-").lstrip("0")
+    if len(far) > 9:
+        return None  # no value has so many zeros
+    power = len(digits) - len(kept) - len(fraction) + (-1 if exponent.startswith("-") else 1) * int(far or "0")
+    if power < 0 or len(kept) + power > 19:
+        return None
+    value = int(kept) * 10**power
+    return (-value if text.startswith("-") else value) if value <= PRESENT_MAX else None
+
+
 # --- values to ranks ----------------------------------------------------------------------------------------
 
 
@@ -96,7 +143,9 @@ def rank_span(attribute: Attribute, value: object) -> Span:
 
 
 def _int_rank(value: object) -> int:
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, Exact):
+        value = value.whole
+    elif isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not PRESENT_MIN <= value <= PRESENT_MAX:
         return ABSENT
