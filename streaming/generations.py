@@ -123,7 +123,7 @@ class Generations:
         offsets.renewed = self.renewed
         starting = offsets.begin()
         samples = retried(lambda: sample(config, self.transport))
-        context = Context(config, number, 0, samples=samples)
+        context = Context(config, number, 0, samples=samples, topic_ids=self.ids)
         # a fact is changed by who takes it up; the registry keeps its own
         copies = ((*key, msgspec.structs.replace(fact)) for key, fact in facts.items())
         self._install(rebuild(copies, context, _Progress()), number)
