@@ -56,7 +56,7 @@ class Built:
     seeded: Seeded
 
 
-@dataclass(frozen=True)
+@dataclass
 class Generations:
     """Everything that a generation is made from and written to."""
 
@@ -71,7 +71,7 @@ class Generations:
     ids: Mapping[str, str]
     """Kafka's ids of the topics that must not be lost."""
     renewed: frozenset[str]
-    """Topics that were deleted and made again since the last life."""
+    """Topics that were deleted and made again since the last life, and have not been begun anew."""
 
     def boot(self, config: Config, number: int) -> Boot:
         """What the workers of a generation are told."""
@@ -147,6 +147,7 @@ class Generations:
 
     def put_in_force(self, config: Config, number: int) -> None:
         """Have routing go by a generation whose index is complete, and drop those before it."""
+        self.renewed = frozenset()
         patiently(lambda: self.redis.point(number, config.shared), say=_log.warning)
         patiently(lambda: self.redis.retire(number, index_keys(config, config.deployment.hosts)), say=_log.warning)
 
