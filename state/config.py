@@ -158,7 +158,7 @@ class Config:
     def shared(self) -> bytes:
         """What all deployments of an overlay must have in common, as JSON: no address, no password, no host.
 
-        Guarantee: equal bytes mean that nothing of it differs, but for the order in which types and attributes stand.
+        Guarantee: equal bytes mean that nothing of it differs, the order of types and attributes included.
         """
         shards = {name: getattr(self.settings, name) for name in SHARED_SETTINGS}
         tables = {name: self.tables[name] for name in SHARED if name in self.tables}

@@ -1,0 +1,72 @@
+"""What a deployment goes by that starts with a file, beside what is agreed already."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from state.config import parse
+from state.control.agreed import Agreed, Claim
+from streaming.agreement import file_hash, proposal
+
+TEXT = """
+[deployment]
+hosts = {hosts}
+[overlay]
+brokers = ["b1", "b2"]
+links = [["b1", "b2"]]
+[types.t]
+reduction = "{reduction}"
+[types.t.attributes]
+x = {{ kind = "int" }}
+y = {{ kind = "int" }}
+{more}
+"""
+
+
+def config(reduction="covering", hosts='["b1"]', more=""):
+    return parse(TEXT.format(reduction=reduction, hosts=hosts, more=more))
+
+
+def agreed(config, version=3):
+    return Agreed(version, msgspec.Raw(config.shared))
+
+
+def test_the_first_deployment_proposes_its_file():
+    """Where nothing is agreed the file is."""
+    assert proposal(config(), None, None) == (config(), config().shared)
+
+
+def test_a_changed_file_is_followed_and_an_unchanged_one_follows():
+    """A file that is not the one of the last start is newer; one that is may be older than what is agreed."""
+    first, second = config(), config("mics")
+    taken, proposed = proposal(second, agreed(first), Claim(1, file=file_hash(first)))
+    assert (taken.types["t"].reduction, proposed is not None) == ("mics", True)
+    taken, proposed = proposal(first, agreed(second), Claim(1, file=file_hash(first)))
+    assert (taken.types["t"].reduction, taken.version, proposed) == ("mics", 3, None)
+
+
+def test_who_comes_along_joins_and_adds_what_its_brokers_have():
+    """A first start takes overlay and types as they are; groups and sources of its own brokers it brings along."""
+    groups = "[distribution.{0}]\ngroups = 2\n[[sources]]\ntopic = 'of-{0}'\nbroker = '{0}'\ntype = 't'"
+    there = config(more=groups.format("b1"))
+    here = config("mics", hosts='["b2"]', more=groups.format("b2"))
+    taken, proposed = proposal(here, agreed(there), None)
+    assert taken.types["t"].reduction == "covering"
+    assert set(taken.distribution) == {"b1", "b2"}
+    assert [source.topic for source in taken.sources] == ["of-b1", "of-b2"]
+    assert json.loads(proposed)["types"] == json.loads(there.shared)["types"]
+    again, nothing = proposal(here, Agreed(4, msgspec.Raw(proposed)), Claim(1, configuration=4, file=file_hash(here)))
+    assert (again.shared, nothing) == (taken.shared, None)
+
+
+def test_the_order_of_attributes_is_a_difference():
+    """Which attributes a grid has may go by their order."""
+    turned = parse(TEXT.format(reduction="covering", hosts='["b1"]', more="").replace("x = ", "z = "))
+    swapped = config().shared.replace(
+        b'"x":{"kind":"int"},"y":{"kind":"int"}', b'"y":{"kind":"int"},"x":{"kind":"int"}'
+    )
+    assert swapped != config().shared
+    assert proposal(config(), Agreed(1, msgspec.Raw(swapped)), Claim(1))[1] is not None
+    assert [a.name for a in config().adopting(swapped).types["t"].attributes] == ["y", "x"]
