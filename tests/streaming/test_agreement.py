@@ -63,10 +63,8 @@ def test_who_comes_along_joins_and_adds_what_its_brokers_have():
 
 def test_the_order_of_attributes_is_a_difference():
     """Which attributes a grid has may go by their order."""
-    turned = parse(TEXT.format(reduction="covering", hosts='["b1"]', more="").replace("x = ", "z = "))
-    swapped = config().shared.replace(
-        b'"x":{"kind":"int"},"y":{"kind":"int"}', b'"y":{"kind":"int"},"x":{"kind":"int"}'
-    )
+    x, y = b'"x":{"kind":"int"}', b'"y":{"kind":"int"}'
+    swapped = config().shared.replace(x + b"," + y, y + b"," + x)
     assert swapped != config().shared
     assert proposal(config(), Agreed(1, msgspec.Raw(swapped)), Claim(1))[1] is not None
     assert [a.name for a in config().adopting(swapped).types["t"].attributes] == ["y", "x"]
