@@ -41,7 +41,7 @@ class Around:
     def watch(self):
         return Watch(
             Boot(CONFIG, 1, topic_ids=self.ids),
-            registry=SimpleNamespace(catch_up=lambda: self.did("registry", []), facts={}),
+            registry=SimpleNamespace(catch_up=lambda: self.did("registry", []), overwritten=list, facts={}),
             timers=SimpleNamespace(next_ms=None),
             clock=None,
             ended=lambda: 0,
