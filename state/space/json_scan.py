@@ -226,7 +226,7 @@ def skip_string(i: int, end: int) -> tuple[int, bool]:
             escaped = True
             i = _skip_escape(i + 1, end)
         else:
-            i = _skip_character(i, end)
+            i = skip_character(i, end)
         if i < 0:
             return -1, False
     return -1, False
@@ -247,7 +247,7 @@ def _skip_escape(i: int, end: int) -> int:
 
 
 @njit
-def _skip_character(i: int, end: int) -> int:
+def skip_character(i: int, end: int) -> int:
     """Check a character of two to four bytes: no overlong form, no surrogate, nothing above U+10FFFF."""
     first = byte_at(i)
     low, high = 0x80, 0xBF
