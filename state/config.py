@@ -15,7 +15,7 @@ import json
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, cast
@@ -24,11 +24,11 @@ from urllib.parse import urlsplit
 from state import overlay as overlays
 from state.errors import ConfigError
 from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX, fence_rounds
-from state.names import NAME, TOPIC_NAME, TYPE_NAME
+from state.names import ENVELOPE_HEADERS, NAME, OUR_HEADERS, TOPIC_NAME, TYPE_NAME
 from state.overlay import Overlay
 from state.reductions.parameters import SETTINGS, check_parameters
 from state.secrets import ClientSettings, redacted
-from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType, Kind, Pruning
+from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType, Format, Kind, Pruning
 from state.space.ranks import ABSENT, PRESENT_MAX, rank, unrank
 from state.tables import Table, boolean, choice, fraction, integer, list_of, named, shown, text
 from state.tables import table as a_table
@@ -42,17 +42,21 @@ __all__ = [
     "Overlay",
     "Settings",
     "Source",
+    "SourcePattern",
     "Topics",
     "load",
     "parse",
     "redacted",
 ]
 
+FORMATS = ("json", "avro", "protobuf")
 KINDS = ("int", "float", "boolean", "category", "timestamp", "text")
 MATCHERS = ("bitmap", "s-tree")
 SKEW_MIN = 0.01
 FANOUT_MAX = 1024
 BUDGET_MAX = 10**12
+PATH_MAX = 32
+"""How deep an attribute may lie in its document."""
 
 Scalar = str | int | float | bool
 
@@ -76,11 +80,27 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A topic of an existing producer: plain JSON that enters the overlay at `broker` as events of `type`."""
+    """A topic of an existing producer: plain values that enter the overlay at `broker` as events of `type`."""
 
     topic: str
-    broker: str
+    broker: str | None
+    """None: the record's header `broker_header` names it."""
     type: str
+    format: Format | None = None
+    """What its values are written in; None: what the type says."""
+    broker_header: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePattern:
+    """Topics of existing producers by a regular expression, which must match their whole name."""
+
+    pattern: str
+    source: Source
+    """What each of them is; its topic is empty."""
+
+    def matches(self, topic: str) -> bool:
+        return re.fullmatch(self.pattern, topic) is not None
 
 
 CLUSTERINGS = ("forgy", "k-means", "pairwise", "spanning-tree")
@@ -126,6 +146,8 @@ class Config:
     overlay: Overlay
     types: dict[str, EventType]
     sources: tuple[Source, ...] = ()
+    """Topics of existing producers: those that the file names and, in `with_topics`, those that patterns match."""
+    patterns: tuple[SourcePattern, ...] = ()
     kafka: ClientSettings[str] = field(default_factory=ClientSettings)
     """Further settings of Kafka clients, as text."""
     redis: ClientSettings[Scalar] = field(default_factory=ClientSettings)
@@ -140,6 +162,29 @@ class Config:
     def topics(self) -> Topics:
         return Topics(self.deployment.prefix)
 
+    def with_topics(self, existing: Collection[str], sinks: Collection[str] = ()) -> Config:
+        """This configuration with every topic of the cluster among its sources that a pattern matches.
+
+        Guarantee: a topic that the file names is what the file says; of several patterns the first counts; none is
+        under the prefix, Kafka's own (`__...`) or one of `sinks`, for what is delivered must not enter again.
+        Cost: one match per pattern and topic; the configuration itself where it has no pattern.
+        """
+        if not self.patterns:
+            return self
+        taken = {source.topic for source in self.sources} | set(sinks)
+        found = list(self.sources)
+        for topic in sorted(set(existing) - taken):
+            if topic.startswith("__") or self.topics.owns(topic):
+                continue
+            pattern = next((pattern for pattern in self.patterns if pattern.matches(topic)), None)
+            if pattern is not None:
+                found.append(replace(pattern.source, topic=topic))
+        return replace(self, sources=tuple(found))
+
+    def reads(self, topic: str) -> bool:
+        """Tell whether a topic is a source, or would be one if it were there."""
+        return any(source.topic == topic for source in self.sources) or any(p.matches(topic) for p in self.patterns)
+
     def fence_rounds(self) -> int:
         """How many rounds `hilcast wait` makes."""
         return fence_rounds(self.overlay.diameter(), any(t.advertisements for t in self.types.values()))
@@ -149,7 +194,9 @@ class Config:
 
         That is the overlay, the types (attributes in order, grid, cubes, reduction, parameters,
         advertisements, budgets of pruning, matcher) and the numbers of shards; not addresses, hosts, sources or the
-        file's own order.
+        file's own order. Nor where attributes are read from and in which format: boxes and states are the same. A
+        sample of publications that pruning judges by may then be of attributes that were elsewhere: it judges what
+        is worth pruning, never what is delivered.
         """
         facts = {
             "brokers": sorted(self.overlay.brokers),
@@ -166,6 +213,7 @@ def _facts(event_type: EventType) -> dict[str, object]:
     facts["attributes"] = [[a.name, a.kind, a.min, a.max, a.values, a.imprecise] for a in event_type.attributes]
     budgets = event_type.pruning
     facts["pruning"] = [budgets.advertisements, budgets.subscriptions]
+    del facts["format"], facts["schema"], facts["message"]
     # A file that names none of these has the fingerprint that it always had.
     if budgets == Pruning():
         del facts["pruning"]
@@ -227,11 +275,13 @@ def _read_config(root: Table, directory: Path | None) -> Config:
     _check_collisions(overlay_table, overlay, topics)
     kafka = _read_client(root.table("kafka"), deployment_table, "kafka")
     redis = _read_client(root.table("redis"), deployment_table, "redis")
+    sources, patterns = _read_sources(root, overlay, types, topics)
     config = Config(
         deployment=deployment,
         overlay=overlay,
         types=types,
-        sources=_read_sources(root, overlay, types, topics),
+        sources=sources,
+        patterns=patterns,
         kafka=ClientSettings({name: _as_text(value) for name, value in kafka.items()}),
         redis=ClientSettings(redis),
         spark=ClientSettings({name: _as_text(value) for name, value in _flat(root.table("spark")).items()}),
@@ -370,28 +420,65 @@ def _threshold(value: object) -> float | Literal["fit"]:
     return fraction(value)
 
 
-def _read_sources(root: Table, overlay: Overlay, types: Mapping[str, EventType], topics: Topics) -> tuple[Source, ...]:
+def _read_sources(
+    root: Table, overlay: Overlay, types: Mapping[str, EventType], topics: Topics
+) -> tuple[tuple[Source, ...], tuple[SourcePattern, ...]]:
     sources: list[Source] = []
+    patterns: list[SourcePattern] = []
     for number, raw in enumerate(root.take("sources", list_of(a_table, distinct=False), ()), 1):
         table = Table(raw, f"sources[{number}]", root.faults)
-        table.need("topic", "broker", "type")
-        source = Source(
-            topic=table.take("topic", named(TOPIC_NAME), ""),
-            broker=table.take("broker", named(NAME), ""),
-            type=table.take("type", named(TYPE_NAME), ""),
-        )
-        # As collisions go by metric name, and any client may come along, the whole prefix is taken.
-        if metric_name(source.topic).startswith(metric_name(f"{topics.prefix}.")):
+        source = _read_source(table, overlay, types)
+        pattern = table.take("pattern", _expression, None)
+        table.end()
+        if pattern is not None:
+            if pattern in [other.pattern for other in patterns]:
+                table.fault("pattern", f"{pattern!r} is given twice")
+            patterns.append(SourcePattern(pattern, source))
+            continue
+        if topics.owns(source.topic):
             table.fault("topic", f"{source.topic!r} is under the prefix {topics.prefix!r}, hilcast's own topics")
         if source.topic and source.topic in [other.topic for other in sources]:
             table.fault("topic", f"{source.topic!r} is given twice")
-        if source.broker and _lacks(overlay.brokers, source.broker):
-            table.fault("broker", f"{source.broker!r} is no broker of the overlay")
-        if source.type and _lacks(types, source.type):
-            table.fault("type", f"{source.type!r} is no event type")
-        table.end()
         sources.append(source)
-    return tuple(sources)
+    return tuple(sources), tuple(patterns)
+
+
+def _read_source(table: Table, overlay: Overlay, types: Mapping[str, EventType]) -> Source:
+    table.need("type")
+    _one_of(table, "topic", "pattern")
+    _one_of(table, "broker", "broker_header")
+    source = Source(
+        topic=table.take("topic", named(TOPIC_NAME), ""),
+        broker=table.take("broker", named(NAME), None),
+        type=table.take("type", named(TYPE_NAME), ""),
+        format=cast(Format | None, table.take("format", choice(*FORMATS), None)),
+        broker_header=table.take("broker_header", _header, None),
+    )
+    if source.broker and _lacks(overlay.brokers, source.broker):
+        table.fault("broker", f"{source.broker!r} is no broker of the overlay")
+    if source.type and _lacks(types, source.type):
+        table.fault("type", f"{source.type!r} is no event type")
+    return source
+
+
+def _one_of(table: Table, first: str, second: str) -> None:
+    """Note it unless exactly one of two keys is given."""
+    if not table.is_sound or (first in table.raw) != (second in table.raw):
+        return
+    if first in table.raw:
+        table.fault(second, f"{first} is given already; give one of the two")
+    else:
+        table.fault(first, f"missing; or give {second}")
+
+
+def _expression(value: object) -> str:
+    try:
+        re.compile(text(value))
+    except re.error as error:
+        raise ValueError(f"must be a regular expression: {error}") from error
+    if not text(value):
+        raise ValueError("must be a regular expression of topic names")
+    return text(value)
 
 
 # --- settings of other software -----------------------------------------------------------------------------
@@ -478,6 +565,9 @@ def _read_type(types: Table, name: str, table: Table) -> EventType:
         pruning=_read_pruning(table.table("pruning")),
         matcher=table.take("matcher", choice(*MATCHERS), "bitmap"),
         matcher_parameters=_read_matcher_parameters(table),
+        format=cast(Format, table.take("format", choice(*FORMATS), "json")),
+        schema=table.take("schema", text, None),
+        message=table.take("message", text, None),
     )
     if event_type.pruning.advertisements is not None and not event_type.advertisements:
         table.fault("pruning", "a budget for advertisements needs advertisements = true")
@@ -549,6 +639,7 @@ def _read_attribute(name: str, table: Table) -> Attribute:
     low, high = table.take("min", _raw, None), table.take("max", _raw, None)
     values = table.take("values", list_of(text), None)
     imprecise = table.take("imprecise", choice("certain", "possible"), None)
+    path, header, key = _read_place(table)
     table.end()
     if kind is None:  # nothing below can be judged
         return Attribute(name, "text")
@@ -560,8 +651,58 @@ def _read_attribute(name: str, table: Table) -> Attribute:
         table.fault("values", f"only a category has values, not a {kind}")
     if imprecise and kind not in ("int", "float", "timestamp"):
         table.fault("imprecise", f"only int, float and timestamp can be imprecise, not {kind}")
+    if imprecise and (header is not None or key):
+        table.fault("imprecise", "only what is in the document can be imprecise, not a header or the key")
     certainty = cast(Literal["certain", "possible"] | None, imprecise)
-    return _with_domain(Attribute(name, cast(Kind, kind), None, None, values or (), certainty), table, low, high)
+    attribute = Attribute(name, cast(Kind, kind), None, None, values or (), certainty, path, header, key)
+    return _with_domain(attribute, table, low, high)
+
+
+def _read_place(table: Table) -> tuple[tuple[str, ...] | None, str | None, bool]:
+    """Where an attribute is: path, header, key; at most one of them is given."""
+    place = (
+        table.take("path", _path, None),
+        table.take("header", _header, None),
+        table.take("key", boolean, False),
+    )
+    given = [name for name in ("path", "header", "key") if name in table.raw and table.raw[name] is not False]
+    for name in given[1:]:
+        table.fault(name, f"{given[0]} is given already; an attribute is in one place")
+    return place
+
+
+def _path(value: object) -> tuple[str, ...]:
+    """The members of a path: dots descend, and a part in double quotes may hold a dot.
+
+    >>> _path('order."a.b".c')
+    ('order', 'a.b', 'c')
+    """
+    rest, parts = text(value), []
+    while True:
+        match = re.match(r'"((?:[^"\\]|\\.)*)"|([^".]+)', rest)
+        if match is None:
+            raise ValueError(f"must be members with dots between, none of them empty, not {shown(value)}")
+        quoted, plain = match.groups()
+        parts.append(plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+        rest = rest[match.end() :]
+        if not parts[-1] or (rest and rest[0] != "."):
+            raise ValueError(f"must be members with dots between, none of them empty, not {shown(value)}")
+        if not rest:
+            break
+        rest = rest[1:]
+    if len(parts) > PATH_MAX:
+        raise ValueError(f"must descend at most {PATH_MAX} members, not {len(parts)}")
+    return tuple(parts)
+
+
+def _header(value: object) -> str:
+    """A header that records bring along: not those that hilcast writes, drops or may add itself."""
+    name = text(value)
+    if not name:
+        raise ValueError("must name a header")
+    if name.startswith(OUR_HEADERS) or name in ENVELOPE_HEADERS:
+        raise ValueError(f"{name!r} is a header that hilcast itself writes")
+    return name
 
 
 def _raw(value: object) -> object:
@@ -578,7 +719,7 @@ def _with_domain(attribute: Attribute, table: Table, low: object, high: object) 
     both = low_bound is not None and high_bound is not None
     if both and rank(attribute, low_bound) >= rank(attribute, high_bound):
         table.fault("max", f"must be greater than min: {shown(low_bound)} .. {shown(high_bound)}")
-    return Attribute(attribute.name, attribute.kind, low_bound, high_bound, attribute.values, attribute.imprecise)
+    return replace(attribute, min=low_bound, max=high_bound)
 
 
 _BOUND_OF_KIND = {

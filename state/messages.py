@@ -115,7 +115,7 @@ def read_registration(record: Record, config: Config) -> Registration:
     owner = _owner(value, owner_field)
     version = _version(value.get("version"))
     ttl_ms = _ttl(value.get("ttl_ms"))
-    sink = None if advertisement else _sink(value.get("sink"), config.deployment.prefix)
+    sink = None if advertisement else _sink(value.get("sink"), config)
     if "filter" not in value:
         raise HilcastError("bad-value", "the field 'filter' is missing")
     if not isinstance(value["filter"], str | dict | list):
@@ -187,15 +187,16 @@ def _ttl(ttl_ms: object) -> int | None:
     return ttl_ms
 
 
-def _sink(sink: object, prefix: str) -> str | None:
+def _sink(sink: object, config: Config) -> str | None:
     if sink is None:
         return None
     if not isinstance(sink, str) or not TOPIC_NAME.fullmatch(sink):
         raise HilcastError("bad-value", f"'sink' must be a legal topic name, not {str(sink)[:80]!r}")
-    # '.' and '_' are one character to Kafka's metric names, so a topic that differs only there may not be created
-    collides = sink.replace("_", ".").startswith(f"{prefix}.".replace("_", "."))
-    if collides or sink.startswith("__"):
+    if config.topics.owns(sink) or sink.startswith("__"):
+        prefix = config.deployment.prefix
         raise HilcastError("bad-value", f"'sink' {sink!r} may not lie under the prefix {prefix!r} or start with '__'")
+    if config.reads(sink):
+        raise HilcastError("bad-value", f"'sink' {sink!r} is a source: what is delivered there would enter again")
     return sink
 
 

@@ -35,7 +35,7 @@ def read_publication(record: Record, config: Config, source: Source | None = Non
             "id": f"{record.partition}/{record.offset}".encode(),
             "source": f"kafka:{record.topic}".encode(),
             "type": source.type.encode(),
-            "broker": source.broker.encode(),
+            "broker": (source.broker or "").encode() or dict(record.headers).get(source.broker_header or "") or None,
         }
         found = {name: found[name] or defaults[name] for name in ATTRIBUTES}
     broker, type_name = _text(found["broker"]), _text(found["type"])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+Format = Literal["json", "avro", "protobuf"]
 Kind = Literal["int", "float", "boolean", "category", "timestamp", "text"]
 
 DIMENSIONS_DEFAULT = 3
@@ -28,6 +29,25 @@ class Attribute:
     """The declared values of a category, in order."""
     imprecise: Literal["certain", "possible"] | None = None
     """How a publication may give this attribute as an interval; None: it may not."""
+    path: tuple[str, ...] | None = None
+    """The members of the document on the way to it, from the top; None: the one of its own name."""
+    header: str | None = None
+    """The record header that holds it, instead of the document."""
+    key: bool = False
+    """Whether the record's key holds it, instead of the document."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The way to it in a document; empty if it is in none.
+
+        >>> Attribute("country", "text", path=("order", "country")).members, Attribute("a.b", "int").members
+        (('order', 'country'), ('a.b',))
+        >>> Attribute("region", "text", header="x-region").members
+        ()
+        """
+        if self.header is not None or self.key:
+            return ()
+        return (self.name,) if self.path is None else self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +79,12 @@ class EventType:
     """How a junction finds the boxes that hold an event: `state.matchers`."""
     matcher_parameters: dict[str, Any] = field(default_factory=dict)
     """Of the S-tree ([STREE03] §3): `skew`, `fanout`."""
+    format: Format = "json"
+    """What the values of its publications are written in; a source may say otherwise."""
+    schema: str | None = None
+    """A file that says how they are written; None: the schema registry knows."""
+    message: str | None = None
+    """The full name of the Protobuf message."""
 
     @property
     def d(self) -> int:
