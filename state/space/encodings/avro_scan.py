@@ -32,11 +32,8 @@ from state.space.encodings.avro_schema import (
     STRING,
     UNION,
 )
-from state.space.encodings.leaves import DEPTH_MAX
+from state.space.encodings.leaves import DEPTH_MAX, STEPS_FREE, STEPS_PER_BYTE
 from state.space.memory import byte_at
-
-STEPS_FREE = 65_536
-STEPS_PER_BYTE = 16
 
 _ONE, _SEVEN, _LOW7 = np.uint64(1), np.uint64(7), np.uint64(0x7F)
 _LOWEST = -(2**63)

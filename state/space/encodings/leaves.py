@@ -37,6 +37,8 @@ Raw = Literal["int", "uint", "double", "float", "boolean", "text", "symbol", "by
 
 DEPTH_MAX = 128
 """How deep values may lie in each other, as in JSON."""
+STEPS_FREE, STEPS_PER_BYTE = 65_536, 16
+"""Values that may be read of a body, and for each of its bytes: in Avro some take none."""
 MICROS_MIN, MICROS_MAX = -62_167_219_200_000_000, 253_402_300_799_999_999
 """0000-01-01 to 9999-12-31, as far as RFC 3339 can write."""
 
