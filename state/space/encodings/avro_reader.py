@@ -31,7 +31,7 @@ Path = tuple[str, ...]
 
 
 def read_avro(type: Type, data: bytes, only: Collection[Path] | None = None) -> object:
-    """The value as JSON would have it (`leaves.py`); of texts only those at the paths of `only`, where that is given.
+    """The value as JSON would have it (`leaves.py`); where `only` is given, of texts those at its paths, and no arrays.
 
     Raises ValueError if the bytes are not a value of the type, and nothing else. What is skipped is not looked into.
 
@@ -85,6 +85,8 @@ class _Reading:
                     named[key.decode("utf-8", "replace")] = self.value(type.below[0], None, depth)
                 else:
                     items.append(self.value(type.below[0], None, depth))
+        if self._only is not None:
+            return None  # no path leads into them
         return named if type.code == MAP else items
 
     def _scalar(self, type: Type, path: Path | None) -> object:

@@ -159,16 +159,20 @@ def is_repeated(field: FieldDescriptor) -> bool:
 
 
 def field_at(message: Descriptor, path: Path) -> FieldDescriptor | None:
-    """The singular field at a path; None if there is none."""
+    """The singular field at a path; None if there is none. A Timestamp or a wrapper is one value: none is inside."""
     found: FieldDescriptor | None = None
     for name in path:
-        if found is not None and found.type != 11:
+        if found is not None and (found.type != 11 or _is_single(found.message_type)):
             return None
         below = message if found is None else found.message_type
         found = below.fields_by_name.get(name)
         if found is None or is_repeated(found) or found.type == 10:
             return None
     return found
+
+
+def _is_single(message: Descriptor) -> bool:
+    return message.full_name == TIMESTAMP or message.full_name in WRAPPERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +230,11 @@ def kinds_of(message: Descriptor, attribute: Attribute) -> tuple[str, ...]:
     if place.nanos or (place.low is not None and place.low.nanos):
         return ("timestamp", "text")
     at = place.point or (place.low.point if place.low is not None else ())
-    field = field_at(message, at) if at else None
-    return () if field is None else leaf_of(field).kinds()
+    if not at:
+        return ()
+    field = field_at(message, at) or field_at(message, at[:-1])
+    assert field is not None
+    return leaf_of(field.message_type.fields_by_name["value"] if field.type == 11 else field).kinds()
 
 
 # --- for the scan -------------------------------------------------------------------------------------------
