@@ -96,12 +96,8 @@ def examine(envelopes: Envelopes, snapshot: Snapshot, type_name: str, rows: Ints
 
 def _beside(envelopes: Envelopes, event_type: EventType, rows: pa.Array | None) -> dict[str, pa.Array]:
     """By attribute that is in a header or in the key: what these rows (None: all) hold of it."""
-    columns = {
-        attribute.name: envelopes.table.column("key")
-        if attribute.header is None
-        else envelopes.header(attribute.header)
-        for attribute in event_type.beside
-    }
+    keys = envelopes.table.column("key")
+    columns = {a.name: keys if a.header is None else envelopes.header(a.header) for a in event_type.beside}
     return columns if rows is None else {name: column.take(rows) for name, column in columns.items()}
 
 
