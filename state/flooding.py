@@ -28,7 +28,8 @@ import numpy as np
 from state.arrays import Bools, Floats, Ints
 from state.filters.evaluate import compile, matches_batch
 from state.filters.tree import Filter
-from state.space.decode import RankBatch, decode
+from state.plain_events import Beside, plain_event
+from state.space.decode import RankBatch, decode, rank_events
 from state.space.event_type import EventType
 
 NEVER = float("inf")
@@ -84,6 +85,8 @@ class Publication:
     content: bytes
     """A digest of key and value, which a delivery repeats byte for byte."""
     sent_ms: float
+    beside: Beside = field(default_factory=dict)
+    """What its headers and key hold of attributes."""
     routed_ms: float = NEVER
     """When it was last routed; `NEVER` as long as it has not been."""
     complete: bool = False
@@ -372,7 +375,7 @@ class _Columns:
         self.type = event_type
         self.rows = rows
         here = [publications[row] for row in rows]
-        self.batch: RankBatch = decode(event_type, [p.value for p in here])
+        self.batch: RankBatch = _read(event_type, here)
         self.events = np.array([world.names[p.source, p.id] for p in here], np.int64)
         self.sent, self.routed = np.array([p.sent_ms for p in here]), np.array([p.routed_ms for p in here])
         self.brokers = np.array([p.broker for p in here], dtype=object)
@@ -422,6 +425,13 @@ class _Columns:
             exactly = compile(filter, self.type)
             holds[imprecise] = [exactly(self.batch.event(int(i))) for i in imprecise]
         return holds
+
+
+def _read(event_type: EventType, publications: Sequence[Publication]) -> RankBatch:
+    """The publications of a type: flat ones by the batch, all others by a reader that the router does not have."""
+    if event_type.is_flat:
+        return decode(event_type, [p.value for p in publications])
+    return rank_events(event_type, [plain_event(event_type, p.value, p.beside) for p in publications])
 
 
 def _columns(types: Mapping[str, EventType], publications: Sequence[Publication], world: _World) -> dict[str, _Columns]:

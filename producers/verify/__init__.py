@@ -82,7 +82,9 @@ class Verification:
         topics = self._topics
         progress = list(self._read(topics.progress))
         log = RouteLog(progress)
-        destinations = self._destinations(sinks(self.config, self._read(topics.subscriptions)))
+        asked = sinks(self.config, self._read(topics.subscriptions))
+        self.config = self.config.with_topics(self._transport.topics(), asked)
+        destinations = self._destinations(asked)
         shared = shared_topics(self.config, self._transport.topics())
         self.deliveries = [d for record in self._read(*destinations) for d in read_delivered(record)]
         self.deliveries += self._shared(shared)

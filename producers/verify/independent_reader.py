@@ -10,6 +10,7 @@ from producers.client.delivery import header, read_shared
 from state.config import Config, Source
 from state.flooding import Delivered, Publication
 from state.messages import Record, delivery_id
+from state.plain_events import beside_of
 
 ATTRIBUTES = ("specversion", "id", "source", "type", "broker")
 
@@ -47,6 +48,7 @@ def read_publication(record: Record, config: Config, source: Source | None = Non
         value=value,
         content=content(record),
         sent_ms=float(record.timestamp_ms),
+        beside=beside_of(config.types[type_name], record.headers, record.key) if type_name in config.types else {},
         fault=_fault(found, broker, type_name, config),
     )
 

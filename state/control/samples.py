@@ -21,6 +21,7 @@ from state.messages import Record
 from state.publications import read_publication, types_of_sources
 from state.space.cells import uniform_starts
 from state.space.event_type import Attribute, EventType, Pruning
+from state.space.places import attributes_of
 from state.space.ranks import grid_span, unrank
 
 SAMPLE_MAX = 500
@@ -38,10 +39,16 @@ def samples_of(records: Iterable[Record], config: Config) -> dict[str, list[dict
     sources = types_of_sources(config)
     for record in records:
         name, value = read_publication(record, sources)
-        short = abridged(_decoded(value), types[name]) if name in types else None
-        if short is not None:
-            found[name].append(short)
+        document = _decoded(value) if name in types else None
+        if isinstance(document, dict):
+            found[name].append(abridged(_attributes(types[name], document, record), types[name]))
     return {name: list(some) for name, some in found.items()}
+
+
+def _attributes(event_type: EventType, document: dict[str, object], record: Record) -> Mapping[str, object]:
+    if event_type.is_flat:
+        return document
+    return attributes_of(event_type, document, dict(record.headers), record.key)
 
 
 def pruned_types(config: Config) -> dict[str, EventType]:
@@ -57,8 +64,8 @@ def _decoded(value: bytes) -> object:
         return None
 
 
-def abridged(event: object, event_type: EventType) -> dict[str, object] | None:
-    """What a publication says of the attributes of its type, long texts cut; None if it is no JSON object.
+def abridged(event: Mapping[str, object], event_type: EventType) -> dict[str, object]:
+    """What a publication says of the attributes of its type, long texts cut.
 
     Intervals count as absent here, as anything does that is no single value.
 
@@ -66,8 +73,6 @@ def abridged(event: object, event_type: EventType) -> dict[str, object] | None:
     >>> abridged({"x": 3, "name": "a" * 300, "other": [1, 2]}, t) == {"x": 3, "name": "a" * 200}
     True
     """
-    if not isinstance(event, dict):
-        return None
     known = {a.name: event.get(a.name) for a in event_type.attributes}
     return {
         name: value[:TEXT_MAX] if isinstance(value, str) else value

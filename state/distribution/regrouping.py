@@ -44,7 +44,7 @@ from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.geometry import geometry
 from state.messages import Record, Span
-from state.publications import read_publication, types_of_sources
+from state.publications import beside_columns, read_publication, types_of_sources
 from state.space.decode import decode
 
 # ── effects ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -179,15 +179,18 @@ class Regrouping:
     def observe(self, records: Iterable[Record]) -> None:
         """Take notice of publications, to know where they fall; what cannot be read is left out."""
         values: dict[str, list[bytes]] = {name: [] for name in sorted(self.config.types)}
+        of: dict[str, list[Record]] = {name: [] for name in values}
         sources = types_of_sources(self.config)
         for record in records:
             name, value = read_publication(record, sources)
             if name in values:
                 values[name].append(value)
+                of[name].append(record)
         for name, seen in values.items():
             if not seen:
                 continue
-            batch = decode(self.config.types[name], seen)
+            event_type = self.config.types[name]
+            batch = decode(event_type, seen, beside_columns(event_type, of[name]))
             points = np.ascontiguousarray(batch.ranks[batch.valid])
             for state in self._brokers.values():
                 if state.groups is not None:

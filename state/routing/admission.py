@@ -22,6 +22,7 @@ from state.routing.envelope import Envelopes, Refusal
 from state.routing.junction import Junction
 from state.routing.snapshot import Snapshot
 from state.space.decode import RankBatch, decode_arrow
+from state.space.event_type import EventType
 from state.topics import Topics
 
 OVERHEAD_BYTES = 2048
@@ -81,7 +82,9 @@ class Examined:
 def examine(envelopes: Envelopes, snapshot: Snapshot, type_name: str, rows: Ints) -> Examined:
     """Read the events of one type and tell which can be routed."""
     event_type, values = snapshot.config.types[type_name], envelopes.values
-    events = decode_arrow(event_type, values if len(rows) == len(envelopes) else values.take(pa.array(rows)))
+    taken = None if len(rows) == len(envelopes) else pa.array(rows)
+    beside = _beside(envelopes, event_type, taken)
+    events = decode_arrow(event_type, values if taken is None else values.take(taken), beside)
     why = Refusal("bad-event", "the value is not a JSON object")
     refused = dict.fromkeys(rows[~events.valid].tolist(), why)
     if event_type.advertisements:
@@ -89,6 +92,13 @@ def examine(envelopes: Envelopes, snapshot: Snapshot, type_name: str, rows: Ints
     refused |= _too_large(envelopes, rows)
     usable = np.isin(rows, list(refused), invert=True) if refused else events.valid
     return Examined(rows, events, _entered(envelopes, rows, usable), refused)
+
+
+def _beside(envelopes: Envelopes, event_type: EventType, rows: pa.Array | None) -> dict[str, pa.Array]:
+    """By attribute that is in a header or in the key: what these rows (None: all) hold of it."""
+    keys = envelopes.table.column("key")
+    columns = {a.name: keys if a.header is None else envelopes.header(a.header) for a in event_type.beside}
+    return columns if rows is None else {name: column.take(rows) for name, column in columns.items()}
 
 
 def _entered(envelopes: Envelopes, rows: Ints, usable: Bools) -> dict[tuple[str, str | None], Ints]:

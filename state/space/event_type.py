@@ -94,5 +94,15 @@ class EventType:
     def dimension(self) -> dict[str, int]:
         return {attribute.name: i for i, attribute in enumerate(self.attributes)}
 
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether every attribute is the member of its own name, at the top of the document."""
+        return all(attribute.members == (attribute.name,) for attribute in self.attributes)
+
+    @cached_property
+    def beside(self) -> tuple[Attribute, ...]:
+        """The attributes that are in headers or in the key."""
+        return tuple(attribute for attribute in self.attributes if not attribute.members)
+
     def attribute(self, name: str) -> Attribute:
         return self.attributes[self.dimension[name]]

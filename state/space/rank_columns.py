@@ -133,7 +133,7 @@ def _interval_at(kind: int, i: int, stack: Bytes) -> tuple[int, int, bool]:
     while not closed:
         key, key_end, escaped, i = scan_key(i, _FAR)
         start = i
-        i, value_escaped = skip_value(i, _FAR, stack)
+        i, value_escaped = skip_value(i, _FAR, stack, 1)
         if escaped:
             hard = True
         elif key_end - key == 3 and byte_at(key) == 109:  # m
