@@ -32,7 +32,7 @@ class SecretFilter(logging.Filter):
 
     def hide(self, config: Config) -> None:
         """From now on the secrets of this configuration are masked."""
-        settings = (config.kafka, config.redis, config.spark)
+        settings = [config.kafka, config.redis, config.spark, *([config.schemas] if config.schemas else [])]
         self.known.update(url_secrets(config.deployment.redis), *(each.secrets() for each in settings))
 
     def filter(self, record: logging.LogRecord) -> bool:

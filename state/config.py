@@ -27,10 +27,25 @@ from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MA
 from state.names import ENVELOPE_HEADERS, NAME, OUR_HEADERS, TOPIC_NAME, TYPE_NAME
 from state.overlay import Overlay
 from state.reductions.parameters import SETTINGS, check_parameters
+from state.schema_settings import SchemaRegistry, check_formats, read_registry, read_schema
 from state.secrets import ClientSettings, redacted
-from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType, Format, Kind, Pruning
+from state.space.event_type import DIMENSIONS_DEFAULT, FORMATS, Attribute, EventType, Format, Kind, Pruning
 from state.space.ranks import ABSENT, PRESENT_MAX, rank, unrank
-from state.tables import Table, boolean, choice, fraction, integer, list_of, named, shown, text
+from state.tables import (
+    Scalar,
+    Table,
+    boolean,
+    choice,
+    flat,
+    fraction,
+    integer,
+    list_of,
+    named,
+    scalar,
+    scalar_text,
+    shown,
+    text,
+)
 from state.tables import table as a_table
 from state.topics import Topics, metric_name
 
@@ -49,7 +64,6 @@ __all__ = [
     "redacted",
 ]
 
-FORMATS = ("json", "avro", "protobuf")
 KINDS = ("int", "float", "boolean", "category", "timestamp", "text")
 MATCHERS = ("bitmap", "s-tree")
 SKEW_MIN = 0.01
@@ -57,8 +71,6 @@ FANOUT_MAX = 1024
 BUDGET_MAX = 10**12
 PATH_MAX = 32
 """How deep an attribute may lie in its document."""
-
-Scalar = str | int | float | bool
 
 
 # --- what a configuration holds -----------------------------------------------------------------------------
@@ -157,6 +169,7 @@ class Config:
     settings: Settings = field(default_factory=Settings)
     distribution: dict[str, Distribution] = field(default_factory=dict)
     """Brokers with group topics."""
+    schemas: SchemaRegistry | None = None
 
     @cached_property
     def topics(self) -> Topics:
@@ -213,7 +226,7 @@ def _facts(event_type: EventType) -> dict[str, object]:
     facts["attributes"] = [[a.name, a.kind, a.min, a.max, a.values, a.imprecise] for a in event_type.attributes]
     budgets = event_type.pruning
     facts["pruning"] = [budgets.advertisements, budgets.subscriptions]
-    del facts["format"], facts["schema"], facts["message"]
+    del facts["format"], facts["schema"], facts["subject"]
     # A file that names none of these has the fingerprint that it always had.
     if budgets == Pruning():
         del facts["pruning"]
@@ -267,7 +280,7 @@ def parse(content: str, directory: Path | None = None) -> Config:
 def _read_config(root: Table, directory: Path | None) -> Config:
     overlay_table, types_table, deployment_table = map(root.table, ("overlay", "types", "deployment"))
     overlay = _read_overlay(overlay_table)
-    types = {name: _read_type(types_table, name, below) for name, below in types_table.tables()}
+    types = {name: _read_type(types_table, name, below, directory) for name, below in types_table.tables()}
     if not types_table.raw and root.raw.get("types", {}) == {}:
         root.fault("types", "must hold at least one event type" if "types" in root.raw else "missing")
     deployment = _read_deployment(deployment_table, overlay, directory)
@@ -276,17 +289,20 @@ def _read_config(root: Table, directory: Path | None) -> Config:
     kafka = _read_client(root.table("kafka"), deployment_table, "kafka")
     redis = _read_client(root.table("redis"), deployment_table, "redis")
     sources, patterns = _read_sources(root, overlay, types, topics)
+    schemas = read_registry(root)
+    check_formats(root, types, [*sources, *(pattern.source for pattern in patterns)], schemas)
     config = Config(
         deployment=deployment,
         overlay=overlay,
         types=types,
         sources=sources,
         patterns=patterns,
-        kafka=ClientSettings({name: _as_text(value) for name, value in kafka.items()}),
+        kafka=ClientSettings({name: scalar_text(value) for name, value in kafka.items()}),
         redis=ClientSettings(redis),
-        spark=ClientSettings({name: _as_text(value) for name, value in _flat(root.table("spark")).items()}),
+        spark=ClientSettings({name: scalar_text(value) for name, value in flat(root.table("spark")).items()}),
         settings=_read_settings(root.table("settings")),
         distribution=_read_distribution(root.table("distribution"), overlay),
+        schemas=schemas,
     )
     deployment_table.end()
     root.end()
@@ -497,7 +513,7 @@ _TAKEN = {
 
 def _read_client(table: Table, deployment: Table, client: str) -> dict[str, Scalar]:
     """The settings of `[kafka]`, and those of `[deployment]` written `"kafka.NAME" = ...`; Redis the same."""
-    settings = _flat(table)
+    settings = flat(table)
     for name, reason in _TAKEN[client].items():
         if name in settings:
             table.fault(name, reason)
@@ -505,7 +521,7 @@ def _read_client(table: Table, deployment: Table, client: str) -> dict[str, Scal
         name = key.removeprefix(f"{client}.")
         if name == key:
             continue
-        value = deployment.take(key, _scalar, "")
+        value = deployment.take(key, scalar, "")
         if name in settings:
             deployment.fault(key, f"is also given in [{client}]")
         elif name in _TAKEN[client]:
@@ -514,36 +530,10 @@ def _read_client(table: Table, deployment: Table, client: str) -> dict[str, Scal
     return settings
 
 
-def _flat(table: Table) -> dict[str, Scalar]:
-    """All settings of a table; `security.protocol = ...` unquoted is a table to TOML, and means the same."""
-    settings: dict[str, Scalar] = {}
-    for key, value in table.raw.items():
-        if isinstance(value, dict):
-            below = _flat(Table(value, table.at(key), table.faults))
-            found = {f"{key}.{name}": setting for name, setting in below.items()}
-        else:
-            found = {key: table.take(key, _scalar, "")}
-        for name in found:
-            if name in settings:
-                table.fault(name, "is given twice")
-        settings |= found
-    return settings
-
-
-def _scalar(value: object) -> Scalar:
-    if not isinstance(value, str | int | float | bool):
-        raise ValueError("must be text, a number, true or false")
-    return value
-
-
-def _as_text(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 # --- event types --------------------------------------------------------------------------------------------
 
 
-def _read_type(types: Table, name: str, table: Table) -> EventType:
+def _read_type(types: Table, name: str, table: Table, directory: Path | None) -> EventType:
     if not TYPE_NAME.fullmatch(name):
         types.fault(name, f"the name of a type must match {TYPE_NAME.pattern}")
     attributes_table = table.table("attributes")
@@ -566,13 +556,13 @@ def _read_type(types: Table, name: str, table: Table) -> EventType:
         matcher=table.take("matcher", choice(*MATCHERS), "bitmap"),
         matcher_parameters=_read_matcher_parameters(table),
         format=cast(Format, table.take("format", choice(*FORMATS), "json")),
-        schema=table.take("schema", text, None),
-        message=table.take("message", text, None),
+        subject=table.take("subject", text, None),
     )
     if event_type.pruning.advertisements is not None and not event_type.advertisements:
         table.fault("pruning", "a budget for advertisements needs advertisements = true")
     _check_grid(table, event_type, attributes_table.raw.keys())
     _check_parameters(table, event_type)
+    event_type = replace(event_type, schema=read_schema(table, attributes, directory))
     table.end()
     return event_type
 

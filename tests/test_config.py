@@ -564,10 +564,10 @@ def test_formats() -> None:
     written = _with("""
 [types.order]
 format = "protobuf"
-schema = "order.desc"
-message = "shop.Order"
 [types.order.attributes]
 x = { kind = "int" }
+[schemas]
+url = "http://127.0.0.1:8081"
 [[sources]]
 topic = "t"
 broker = "b1"
@@ -576,10 +576,9 @@ type = "order"
 """)
     config = parse(written)
     order = config.types["order"]
-    assert (order.format, order.schema, order.message) == ("protobuf", "order.desc", "shop.Order")
+    assert (order.format, order.schema, order.subject) == ("protobuf", None, None)
     assert config.sources[0].format == "avro"
-    plain = written.replace('format = "protobuf"', "").replace('schema = "order.desc"', "")
-    assert config.fingerprint() == parse(plain.replace('message = "shop.Order"', "")).fingerprint()
+    assert config.fingerprint() == parse(written.replace('format = "protobuf"', "")).fingerprint()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from state.arrays import Bools, Bytes, Ints, Offsets
 from state.columns import column
 from state.config import Config, Source
 from state.kernels import njit
-from state.names import ENVELOPE_HEADERS, OUR_HEADERS
+from state.names import ENVELOPE_HEADERS, FORMAT_HEADER, OUR_HEADERS
 
 CONTENT_TYPE = "content-type"
 STRUCTURED = b"application/cloudevents"
@@ -121,6 +121,8 @@ class Envelopes:
     missing: dict[str, Bools]
     ends: Ints
     """Where the headers of each row end among the flattened ones, as they came in."""
+    format: Column
+    """What a value is written in, where that is not what its type says."""
     refused: dict[int, Refusal] = field(default_factory=dict)
     """By row: what cannot be read."""
     identities: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
@@ -164,7 +166,7 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
     n = table.num_rows
     lengths, names, contents = _flatten(table.column("headers"))
     ends = np.cumsum(lengths)
-    last, kinds, dropped = _find(names, ends)
+    last, formats, kinds, dropped = _find(names, ends)
     sizes = np.append(np.diff(column(contents)[1]), 0)
     kept = np.flatnonzero(~dropped)
     kept_counts = lengths.copy()
@@ -186,6 +188,7 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
         kept_counts,
         {name: sizes[last[:, i]] == 0 for i, name in enumerate(ENVELOPE_HEADERS)},
         ends,
+        Column.of(_taken(contents, formats)) if (formats >= 0).any() else Column.empty(n),
     )
     _adapt_sources(envelopes, config)
     _read_structured(envelopes, kinds)
@@ -203,17 +206,17 @@ def _flatten(headers: pa.Array) -> tuple[Ints, pa.Array, pa.Array]:
     return lengths, pc.fill_null(flat.field("key"), ""), flat.field("value")
 
 
-def _find(names: pa.Array, ends: Ints) -> tuple[Ints, Ints, Bools]:
-    """Where the required headers and the content type of each row are, -1 for none, and which headers are dropped.
+def _find(names: pa.Array, ends: Ints) -> tuple[Ints, Ints, Ints, Bools]:
+    """Where the required headers, the format and the content type of each row are, -1 for none; which are dropped.
 
     Of equal names the last counts. Rows are runs of headers that end at `ends`.
     """
-    wanted = [name.encode() for name in (*ENVELOPE_HEADERS, CONTENT_TYPE)]
+    wanted = [name.encode() for name in (*ENVELOPE_HEADERS, FORMAT_HEADER, CONTENT_TYPE)]
     last = np.full((len(ends), len(wanted)), -1, np.int64)
     dropped = np.zeros(len(names), bool)
     block, block_at = column(pa.array([*wanted, OUR_HEADERS.encode()], pa.binary()))
     _find_names(*column(names), ends, block, block_at, last, dropped)
-    return last[:, :-1], last[:, -1], dropped
+    return last[:, :-2], last[:, -2], last[:, -1], dropped
 
 
 @njit
@@ -278,10 +281,14 @@ def _adapt_sources(envelopes: Envelopes, config: Config) -> None:
         named = np.array([bool(broker) for broker in brokers]) & missing["ce_broker"][rows]
         envelopes.broker.put_each(rows[named], [broker for broker, here in zip(brokers, named, strict=True) if here])
         envelopes.type.put(rows[missing["ce_type"][rows]], source.type)
+        if source.format is not None:
+            envelopes.format.put(rows, source.format)
         partitions = envelopes.table.column("partition").take(gather).to_pylist()
         offsets = envelopes.table.column("offset").take(gather).to_pylist()
         identities = (given.to_pylist() for given in envelopes.identity(rows))
         gained = {}
+        # whoever reads what was routed, another deployment or a client, does not know the source
+        formats = [] if source.format is None else [(FORMAT_HEADER, source.format.encode())]
         for row, broker, partition, offset, source_given, id_given in zip(
             rows.tolist(), brokers, partitions, offsets, *identities, strict=True
         ):
@@ -293,6 +300,7 @@ def _adapt_sources(envelopes: Envelopes, config: Config) -> None:
                 "ce_broker": broker,
             }
             gained[row] = [(name, value) for name, value in defaults.items() if value and missing[name][row]]
+            gained[row] += formats
             envelopes.identities[row] = (source_given or defaults["ce_source"], id_given or defaults["ce_id"])
         envelopes.gain(gained)
         for name in ENVELOPE_HEADERS:
@@ -320,6 +328,7 @@ def _read_structured(envelopes: Envelopes, content_types: Ints) -> None:
     if not structured:
         return
     values = envelopes.values.to_pylist()
+    envelopes.format.put(np.array(structured, np.int64), "json")
     for row in structured:
         values[row] = _read_one(envelopes, row, values[row])
     envelopes.values = pa.array(values, pa.binary())

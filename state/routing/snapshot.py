@@ -10,6 +10,7 @@ from state.config import Config
 from state.routing.junction import Junction
 from state.routing.sharing import Sharing
 from state.routing.sweep import Tree
+from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Snapshot:
     """By broker: who may be served through shared topics."""
     stale: bool = False
     """Whether something newer may be in force; deliveries say so."""
+    schemas: Schemas = NO_SCHEMAS
+    """Where schemas are had that events name."""
 
     @cached_property
     def hosts(self) -> frozenset[str]:

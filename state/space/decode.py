@@ -1,4 +1,4 @@
-"""Batches of JSON events to rank columns: the first step of routing a publication.
+"""Batches of events to rank columns: the first step of routing a publication. Here JSON; `encodings/` has the others.
 
     values ──find members──> addresses ──read columns──> ranks           both compiled
                     └─ hard rows ──json.loads, places.attributes_of, points.rank_spans──┘       Python
@@ -28,6 +28,8 @@ import numpy as np
 
 from state.arrays import Bools, Bytes, Ints
 from state.space.boxes import Ranks
+from state.space.encodings.reading import read_encoded
+from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 from state.space.event_type import Attribute, EventType
 from state.space.json_scan import DEPTH_MAX, HARD, INVALID, find_members, find_nested
 from state.space.places import attributes_of, integer, value_of_text
@@ -38,7 +40,7 @@ from state.space.ranks import ABSENT, rank, text_rank
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DEPTH_MAX", "RankBatch", "decode", "decode_arrow", "json_object", "rank_events", "warm"]
+__all__ = ["DEPTH_MAX", "RankBatch", "decode", "decode_arrow", "joined", "json_object", "rank_events", "warm"]
 
 Event = Mapping[str, object]
 Path = tuple[str, ...]
@@ -66,6 +68,8 @@ class RankBatch:
     offsets: Ints = field(repr=False)
     reader: Reader = field(repr=False)
     """How the bytes of row i become its attributes, by name."""
+    unknown: Mapping[int, str] = field(default_factory=dict)
+    """By row, which is not valid: why the schema that it was written with cannot be used."""
     _events: dict[int, Event] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -96,8 +100,13 @@ class RankBatch:
             assert ((self.ranks == ABSENT) == (self.highs == ABSENT)).all()
 
 
-def decode(event_type: EventType, values: Sequence[bytes | None] | pa.Array, beside: Beside | None = None) -> RankBatch:
-    """Read a batch of JSON values, and of what stands beside them, into rank columns.
+def decode(
+    event_type: EventType,
+    values: Sequence[bytes | None] | pa.Array,
+    beside: Beside | None = None,
+    schemas: Schemas = NO_SCHEMAS,
+) -> RankBatch:
+    """Read a batch of values in the format of their type, and of what stands beside them, into rank columns.
 
     Guarantee: as if each were read by itself with `json_object`, `places.attributes_of` and `points.rank_spans`. An
     attribute that is beside the document and of which nothing is given is absent.
@@ -113,12 +122,18 @@ def decode(event_type: EventType, values: Sequence[bytes | None] | pa.Array, bes
     {'volume': 3, 'id': 7}
     """
     if hasattr(values, "buffers"):
-        return decode_arrow(event_type, values, beside)
-    present = [value or b"" for value in cast(Sequence[bytes | None], values)]
-    return _decode(event_type, *_laid_out(present), beside or {})
+        return decode_arrow(event_type, values, beside, schemas)
+    given = list(cast(Sequence[bytes | None], values))
+    laid_out = _laid_out([value or b"" for value in given])
+    if event_type.format == "json":
+        return _decode(event_type, *laid_out, beside or {})
+    present = np.array([value is not None for value in given], bool)
+    return _decode_encoded(event_type, *laid_out, beside or {}, present, schemas)
 
 
-def decode_arrow(event_type: EventType, array: pa.Array, beside: Beside | None = None) -> RankBatch:
+def decode_arrow(
+    event_type: EventType, array: pa.Array, beside: Beside | None = None, schemas: Schemas = NO_SCHEMAS
+) -> RankBatch:
     """Read an Arrow array of binary or text values into rank columns; the values themselves are not copied.
 
     The batch keeps the array's buffers alive. Guarantee and cost as `decode`.
@@ -127,11 +142,33 @@ def decode_arrow(event_type: EventType, array: pa.Array, beside: Beside | None =
     assert str(array.type) in widths, f"values must be binary, not {array.type}"
     _, offset_buffer, data_buffer = array.buffers()
     if len(array) == 0 or data_buffer is None:  # nothing, or nothing but null and empty values
-        return decode(event_type, [None] * len(array), beside)
+        return decode(event_type, array.to_pylist(), beside, schemas)
     every = np.frombuffer(offset_buffer, widths[str(array.type)])
     offsets = every[array.offset : array.offset + len(array) + 1].astype(np.int64)
     present = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
-    return _decode(event_type, np.frombuffer(data_buffer, np.uint8), offsets, beside or {}, present)
+    data = np.frombuffer(data_buffer, np.uint8)
+    if event_type.format == "json":
+        return _decode(event_type, data, offsets, beside or {}, present)
+    return _decode_encoded(event_type, data, offsets, beside or {}, present, schemas)
+
+
+def joined(event_type: EventType, n: int, parts: Sequence[tuple[Ints, RankBatch]]) -> RankBatch:
+    """One batch of n events from several that have its rows between them, written in different formats."""
+    lows = np.full((n, event_type.d), ABSENT, np.int64)
+    highs, valid = lows.copy(), np.zeros(n, bool)
+    part, place = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    unknown: dict[int, str] = {}
+    for k, (rows, batch) in enumerate(parts):
+        lows[rows], highs[rows] = batch.ranks, batch.ranks if batch.highs is None else batch.highs
+        valid[rows], part[rows], place[rows] = batch.valid, k, np.arange(len(rows))
+        unknown |= {int(rows[i]): why for i, why in batch.unknown.items()}
+    nothing, offsets = np.empty(0, np.uint8), np.zeros(n + 1, np.int64)
+    precise = bool((lows == highs).all())
+
+    def read(_: bytes, i: int) -> Event:
+        return parts[part[i]][1].event(int(place[i]))
+
+    return RankBatch(lows, valid, None if precise else highs, nothing, offsets, read, unknown)
 
 
 def rank_events(event_type: EventType, events: Sequence[Event | None]) -> RankBatch:
@@ -295,6 +332,24 @@ def _decode(
     return batch if imprecise and (highs != lows).any() else replace(batch, highs=None)
 
 
+def _decode_encoded(
+    event_type: EventType, data: Bytes, offsets: Ints, beside: Beside, present: Bools | None, schemas: Schemas
+) -> RankBatch:
+    """Read values that are not JSON (`encodings/reading.py`)."""
+    found = read_encoded(event_type, data, offsets, present, schemas)
+    n = len(offsets) - 1
+    for attribute in event_type.beside:
+        column = event_type.dimension[attribute.name]
+        ranks = _ranks_of_texts(attribute, beside.get(attribute.name), n)
+        found.lows[:, column] = found.highs[:, column] = np.where(found.valid, ranks, ABSENT)
+
+    def read(_: bytes, i: int) -> Event:
+        return {**found.event(i), **_beside_at(event_type, beside, i)}
+
+    highs = None if (found.lows == found.highs).all() else found.highs
+    return RankBatch(found.lows, found.valid, highs, data, offsets, read, found.unknown)
+
+
 def _find(event_type: EventType, data: Bytes, offsets: Ints) -> tuple[Ints, Bytes]:
     """Where the value of each attribute begins in each row, and what became of the row."""
     status = np.empty(len(offsets) - 1, np.uint8)
@@ -340,15 +395,20 @@ def _reader(event_type: EventType, beside: Beside) -> Reader:
         return lambda value, _: _loads(value)
 
     def read(value: bytes, i: int) -> Event:
-        found = attributes_of(event_type, _loads(value))
-        for attribute in event_type.beside:
-            texts = beside.get(attribute.name)
-            given = None if texts is None else value_of_text(attribute, _text_at(texts, i))
-            if given is not None:
-                found[attribute.name] = given
-        return found
+        return {**attributes_of(event_type, _loads(value)), **_beside_at(event_type, beside, i)}
 
     return read
+
+
+def _beside_at(event_type: EventType, beside: Beside, i: int) -> dict[str, object]:
+    """What headers and key of row i hold of attributes."""
+    found = {}
+    for attribute in event_type.beside:
+        texts = beside.get(attribute.name)
+        given = None if texts is None else value_of_text(attribute, _text_at(texts, i))
+        if given is not None:
+            found[attribute.name] = given
+    return found
 
 
 def _text_at(texts: Texts | pa.Array, i: int) -> bytes | None:

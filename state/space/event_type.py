@@ -6,12 +6,22 @@ The order of attributes is the order of the dimensions of every box, point and r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from state.space.encodings.schemas import Schema
 
 Format = Literal["json", "avro", "protobuf"]
+FORMATS: tuple[Format, ...] = ("json", "avro", "protobuf")
 Kind = Literal["int", "float", "boolean", "category", "timestamp", "text"]
+
+
+def format_named(name: bytes | None) -> Format | None:
+    """The format that a header names; None for none of ours."""
+    return next((format for format in FORMATS if format.encode() == name), None)
+
 
 DIMENSIONS_DEFAULT = 3
 """Of the Hilbert grid of a type that names none: as in [MICS09] tables 2 and 3. Each one more multiplies the ranges."""
@@ -81,10 +91,10 @@ class EventType:
     """Of the S-tree ([STREE03] §3): `skew`, `fanout`."""
     format: Format = "json"
     """What the values of its publications are written in; a source may say otherwise."""
-    schema: str | None = None
-    """A file that says how they are written; None: the schema registry knows."""
-    message: str | None = None
-    """The full name of the Protobuf message."""
+    schema: Schema | None = None
+    """A schema file; those in another format, or without one, name their schema, in Confluent's wire format."""
+    subject: str | None = None
+    """Where the registry has the schema that publishers of ours write with."""
 
     @property
     def d(self) -> int:
@@ -103,6 +113,17 @@ class EventType:
     def beside(self) -> tuple[Attribute, ...]:
         """The attributes that are in headers or in the key."""
         return tuple(attribute for attribute in self.attributes if not attribute.members)
+
+    def written_in(self, format: Format | None) -> EventType:
+        """The type as seen by events in another format; a schema file is of one format."""
+        if format is None or format == self.format:
+            return self
+        return replace(self, format=format)
+
+    @property
+    def own_schema(self) -> Schema | None:
+        """The schema file that the events are written with; None: each names its schema itself."""
+        return self.schema if self.schema is not None and self.schema.kind == self.format else None
 
     def attribute(self, name: str) -> Attribute:
         return self.attributes[self.dimension[name]]

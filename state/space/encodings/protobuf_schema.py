@@ -61,8 +61,8 @@ def messages_of(files: Iterable[bytes]) -> Messages:
         raise ValueError(f"not a file descriptor: {error}") from error
 
 
-def messages_of_set(data: bytes) -> Messages:
-    """The messages of a descriptor set, as `protoc --include_imports --descriptor_set_out` writes it."""
+def files_of_set(data: bytes) -> tuple[bytes, ...]:
+    """The files of a descriptor set, as `protoc --include_imports --descriptor_set_out` writes it. Raises ValueError."""
     from google.protobuf import descriptor_pb2
     from google.protobuf.message import DecodeError
 
@@ -74,7 +74,7 @@ def messages_of_set(data: bytes) -> Messages:
         raise ValueError(f"not a descriptor set: {error}") from error
     if not found.file:
         raise ValueError("a descriptor set without files")
-    return Messages(list(found.file))
+    return tuple(file.SerializeToString() for file in found.file)
 
 
 class Messages:

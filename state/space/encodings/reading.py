@@ -96,9 +96,9 @@ Group = tuple[Scanner, Ints, Ints]
 def _groups(
     event_type: EventType, data: Bytes, offsets: Ints, there: Bools, schemas: Schemas
 ) -> tuple[list[Group], dict[int, str]]:
-    if event_type.schema is not None:
+    if event_type.own_schema is not None:
         rows = np.flatnonzero(there)
-        return [(program_of(event_type.schema, (0,), event_type.attributes), rows, offsets[rows])], {}
+        return [(program_of(event_type.own_schema, (0,), event_type.attributes), rows, offsets[rows])], {}
     rows = np.flatnonzero(there & (np.diff(offsets) >= HEAD_BYTES))
     rows = rows[data[offsets[rows]] == MAGIC]
     ids = np.zeros(len(rows), np.int64)

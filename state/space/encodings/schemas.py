@@ -45,11 +45,15 @@ class Schema:
             raise ValueError("it is no Avro schema")
         return avro_schema.parse(self.text, self.references)
 
-    def protobuf(self, indexes: tuple[int, ...] = (0,)) -> Descriptor:
-        """The message that it names, or that indexes name. Raises ValueError."""
+    def messages(self) -> protobuf.Messages:
+        """All messages of a Protobuf schema. Raises ValueError."""
         if self.kind != "protobuf":
             raise ValueError("it is no Protobuf schema")
-        messages = protobuf.messages_of(self.files)
+        return protobuf.messages_of(self.files)
+
+    def protobuf(self, indexes: tuple[int, ...] = (0,)) -> Descriptor:
+        """The message that it names, or that indexes name. Raises ValueError."""
+        messages = self.messages()
         return messages.message(self.message) if self.message else messages.at(messages.files[0], indexes)
 
 
@@ -68,3 +72,6 @@ class NoSchemas:
 
     def of(self, ids: Collection[int]) -> Mapping[int, Schema]:
         return {}
+
+
+NO_SCHEMAS = NoSchemas()
