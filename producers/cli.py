@@ -167,6 +167,7 @@ def _add_events(add: Add) -> None:
     made.add_argument("--id", help="of the event (ce_id); one is made if none is given")
     made.add_argument("--source", default=PROGRAM, metavar="S", help="of the event (ce_source); default hilcast")
     made.add_argument("-k", "--key", help="of the Kafka record: events of one key stay in order")
+    made.add_argument("-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="travels with it")
     _add_mapping(made, "let each carry its ranks and Hilbert index in a header")
     made.add_argument("event", nargs="?", default="-", metavar="JSON | -")
     made = add("tail", "events:tail", "show the deliveries of a client, from the beginning and as they come", json=True)

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from state import overlay as overlays
 from state.errors import ConfigError
-from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX, fence_rounds
+from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX, PATH_MAX, fence_rounds
 from state.names import ENVELOPE_HEADERS, NAME, OUR_HEADERS, TOPIC_NAME, TYPE_NAME
 from state.overlay import Overlay
 from state.reductions.parameters import SETTINGS, check_parameters
@@ -69,8 +69,6 @@ MATCHERS = ("bitmap", "s-tree")
 SKEW_MIN = 0.01
 FANOUT_MAX = 1024
 BUDGET_MAX = 10**12
-PATH_MAX = 32
-"""How deep an attribute may lie in its document."""
 
 
 # --- what a configuration holds -----------------------------------------------------------------------------

@@ -11,6 +11,9 @@ HEADROOM_BYTES = 64 * 1024
 OUTPUT_BYTES_MAX = INPUT_BYTES_MAX + HEADROOM_BYTES
 """The largest record batch that output topics take."""
 
+PATH_MAX = 32
+"""How deep an attribute may lie in its document."""
+
 # ── grids ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DIMENSIONS_MAX = 6

@@ -30,7 +30,7 @@ from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
 from streaming.progress import Committer, ProgressListener, group
 from streaming.queries import Queries
-from streaming.registry import RegistryReader
+from streaming.registry import RegistryReader, sinks
 from streaming.settings import session
 from streaming.timers import Timers
 from streaming.watch import TICK_S, Watch
@@ -77,14 +77,15 @@ class Job:
         listener = ProgressListener(self.config, generation.number)
         spark.streams.addListener(listener)
         self._announce(generation)
-        queries = Queries(spark, Boot(self.config, generation.number), generation, self.checkpoint, self.offsets)
+        boot = Boot(self._with_sources(), generation.number)
+        queries = Queries(spark, boot, generation, self.checkpoint, self.offsets)
         metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
         if metrics is not None:
             _log.info("metrics at port %d", metrics.port)
         try:
             queries.start()
             self._until_ready(queries, listener, seeded)
-            self._supervise(queries, self._watch(generation, listener))
+            self._supervise(queries, self._watch(generation, listener, queries))
         finally:
             if metrics is not None:
                 metrics.close()
@@ -137,7 +138,7 @@ class Job:
         if self.config.topics.groups not in self.topics.existing():
             return
         self.groups = GroupKeeper(
-            self.config, generation, self.topics, self.redis, self.writer.produce, self.writer.flush
+            self._with_sources(), generation, self.topics, self.redis, self.writer.produce, self.writer.flush
         )
         for key, fact in self.registry.facts.items():
             self.groups.follow(key, fact)
@@ -153,7 +154,11 @@ class Job:
         committer.commit(offsets)
         committer.close()
 
-    def _watch(self, generation: Generation, listener: ProgressListener) -> Watch:
+    def _with_sources(self) -> Config:
+        """The configuration with the topics that its patterns match now; later ones are found by the watch."""
+        return self.config.with_topics(retried(self.topics.existing), sinks(self.registry.facts.values()))
+
+    def _watch(self, generation: Generation, listener: ProgressListener, queries: Queries) -> Watch:
         return Watch(
             self.config,
             generation.number,
@@ -164,6 +169,7 @@ class Job:
             redis=self.redis,
             topics=self.topics,
             writer=self.writer,
+            route=queries.follow,
         )
 
 

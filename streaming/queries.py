@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from infra.logs import logger
+from state.config import Config
 from state.routing.envelope import input_topics
 from streaming import control, route
 from streaming.boot import Boot
@@ -29,7 +30,7 @@ class Queries:
         self, spark: SparkSession, boot: Boot, generation: Generation, checkpoint: Checkpoint, offsets: Offsets
     ) -> None:
         self._spark = spark
-        topics = input_topics(boot.config)
+        self._boot, self._checkpoint, self._offsets = boot, checkpoint, offsets
         self._starters: dict[str, Callable[[], StreamingQuery]] = {
             "control": lambda: control.start(
                 spark,
@@ -37,7 +38,7 @@ class Queries:
                 generation.starting_offsets,
                 checkpoint.control(generation.number),
             ),
-            "route": lambda: route.start(spark, boot, offsets.resume("route", topics), checkpoint.route(topics)),
+            "route": self._start_route,
         }
         self._running: dict[str, StreamingQuery] = {}
         self._restart_at: dict[str, float] = {}
@@ -53,6 +54,25 @@ class Queries:
         # yet, while a control batch keeps the others busy
         self._spark.sparkContext.environment[QUERY_VARIABLE] = name
         self._running[name] = self._starters[name]()
+
+    def _start_route(self) -> StreamingQuery:
+        topics = input_topics(self._boot.config)
+        starting = self._offsets.resume("route", topics)
+        return route.start(self._spark, self._boot, starting, self._checkpoint.route(topics))
+
+    def follow(self, config: Config) -> None:
+        """Route what this configuration reads. Where that are other topics, the route query is started anew.
+
+        It goes on where its group stands, and reads a topic that is new from its beginning. What it had begun is
+        repeated, with equal delivery ids; nothing is left out.
+        """
+        if input_topics(config) == input_topics(self._boot.config):
+            return
+        before, after = set(input_topics(self._boot.config)), set(input_topics(config))
+        _log.info("sources changed: new %s, gone %s", sorted(after - before), sorted(before - after))
+        self._boot = replace(self._boot, config=config)
+        self._running["route"].stop()
+        self._restart_at["route"] = time.monotonic()
 
     def all_run(self) -> bool:
         return all(query.isActive for query in self._running.values())

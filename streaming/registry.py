@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from infra.kafka import Transport
@@ -50,6 +52,11 @@ class RegistryReader:
 
     def close(self) -> None:
         self._follower.close()
+
+
+def sinks(facts: Iterable[Fact]) -> set[str]:
+    """The topics that live subscriptions are delivered to instead of their client's own."""
+    return {fact.sink for fact in facts if fact.live and fact.sink is not None}
 
 
 def generation_record(deployment: str, generation: int, fingerprint: str) -> tuple[bytes, bytes]:

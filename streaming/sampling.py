@@ -19,6 +19,7 @@ def sample(config: Config, transport: Transport) -> dict[str, list[dict[str, obj
     types = pruned_types(config)
     if not types:
         return {}
+    config = config.with_topics(transport.topics())
     topics = [config.topics.publications, *(source.topic for source in config.sources if source.type in types)]
     return samples_of(_last(transport, topics), config)
 

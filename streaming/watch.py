@@ -2,7 +2,7 @@
 
     every 0.25 s   registry and timers; something to do for idle workers
     every second   index parts that Redis lost; groups; figures for `status` and the metrics
-    every 5 s      topics that were deleted under us
+    every 5 s      topics that were deleted under us; topics that a pattern of sources matches
 
 A duty that Kafka or Redis does not let it do now is done the next time.
 """
@@ -28,7 +28,7 @@ from state.redis_index import RedisIndex
 from state.space.grid import Grid
 from streaming.group_keeper import GroupKeeper
 from streaming.progress import ProgressListener
-from streaming.registry import RegistryReader
+from streaming.registry import RegistryReader, sinks
 from streaming.timers import Timers
 from streaming.writer import DriverWriter
 
@@ -66,11 +66,13 @@ class Watch:
         redis: RedisIndex,
         topics: TopicKeeper,
         writer: DriverWriter,
+        route: Callable[[Config], None],
     ) -> None:
         self.config = config
         self.generation = generation
         self.registry, self.timers, self.groups, self.listener = registry, timers, groups, listener
         self.redis, self.topics, self.writer = redis, topics, writer
+        self._route = route
         self._keys = index_keys(config, config.deployment.hosts)
         self._beaten = (float("-inf"), 0)
         self._republished: dict[Key, float] = {}
@@ -82,6 +84,7 @@ class Watch:
             _Duty(WATCH_S, self._regroup),
             _Duty(WATCH_S, self._note),
             _Duty(TOPICS_S, self._watch_topics),
+            _Duty(TOPICS_S, self._watch_sources),
         ]
 
     def look(self) -> None:
@@ -183,3 +186,8 @@ class Watch:
         if recreated:
             some = f"{', '.join(recreated[:5])}{' ...' if len(recreated) > 5 else ''}"
             _log.warning("recreated topics that had gone: %s", some)
+
+    def _watch_sources(self) -> None:
+        """Have topics routed that a pattern matches and that were not there before."""
+        if self.config.patterns:
+            self._route(self.config.with_topics(self.topics.existing(), sinks(self.registry.facts.values())))

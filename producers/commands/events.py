@@ -23,6 +23,7 @@ def publish(chosen: argparse.Namespace) -> int:
     """Publish the argument, or every line of standard input that is not empty; lines leave as they came."""
     config = load(config_path(chosen))
     lines = _lines() if chosen.event == "-" else iter([chosen.event.encode()])
+    headers = dict(_header(text) for text in chosen.header)
     given = {"broker": chosen.broker, "type": chosen.type, "source": chosen.source}
     with Publisher(config, **given, mapping=chosen.mapping) as publisher:
         for number, line in enumerate(lines, 1):
@@ -32,8 +33,15 @@ def publish(chosen: argparse.Namespace) -> int:
                 )
             if not _is_object(line):
                 print(f"hilcast: event {number} is not a JSON object and will be refused (bad-event)", file=sys.stderr)
-            print(f"{chosen.source}#{publisher.publish(line, id=chosen.id, key=chosen.key)}")
+            print(f"{chosen.source}#{publisher.publish(line, id=chosen.id, key=chosen.key, headers=headers)}")
     return 0
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise HilcastError("bad-event", f"a header is NAME=VALUE, not {text!r}")
+    return name, value
 
 
 def _lines() -> Iterator[bytes]:
