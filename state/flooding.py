@@ -30,7 +30,8 @@ from state.filters.evaluate import compile, matches_batch
 from state.filters.tree import Filter
 from state.plain_events import Beside, plain_event
 from state.space.decode import RankBatch, decode, rank_events
-from state.space.event_type import EventType
+from state.space.encodings.schemas import NO_SCHEMAS, Schemas
+from state.space.event_type import EventType, Format
 
 NEVER = float("inf")
 LARGE_BYTES = 900_000
@@ -87,6 +88,8 @@ class Publication:
     sent_ms: float
     beside: Beside = field(default_factory=dict)
     """What its headers and key hold of attributes."""
+    format: Format | None = None
+    """What its value is written in; None: what its type says."""
     routed_ms: float = NEVER
     """When it was last routed; `NEVER` as long as it has not been."""
     complete: bool = False
@@ -267,6 +270,7 @@ def judge(
     *,
     cut_ms: Mapping[str, float] | None = None,
     cut_publications: bool = False,
+    schemas: Schemas = NO_SCHEMAS,
 ) -> Judgement:
     """Compare deliveries with flooding.
 
@@ -285,7 +289,7 @@ def judge(
     may: list[Ints] = [np.empty(0, np.int64)]
     must: list[Ints] = [np.empty(0, np.int64)]
     lossy: set[int] = set()
-    by_type = _columns(types, publications, world)
+    by_type = _columns(types, publications, world, schemas)
     for name, columns in by_type.items():
         columns.admit([claim for claim in advertisements if claim.type == name])
         for claim in subscriptions:
@@ -370,12 +374,17 @@ class _Columns:
     """The publications of one type, column by column."""
 
     def __init__(
-        self, event_type: EventType, rows: list[int], publications: Sequence[Publication], world: _World
+        self,
+        event_type: EventType,
+        rows: list[int],
+        publications: Sequence[Publication],
+        world: _World,
+        schemas: Schemas,
     ) -> None:
         self.type = event_type
         self.rows = rows
         here = [publications[row] for row in rows]
-        self.batch: RankBatch = _read(event_type, here)
+        self.batch: RankBatch = _read(event_type, here, schemas)
         self.events = np.array([world.names[p.source, p.id] for p in here], np.int64)
         self.sent, self.routed = np.array([p.sent_ms for p in here]), np.array([p.routed_ms for p in here])
         self.brokers = np.array([p.broker for p in here], dtype=object)
@@ -383,7 +392,9 @@ class _Columns:
         excused = np.array([p.refused == "too-large" and len(p.value) >= LARGE_BYTES for p in here], bool)
         self.possible = self.batch.valid & ~excused
         """Rows that may be delivered at all."""
-        self.certain = self.possible & np.array([p.complete for p in here], bool)
+        # a schema that can be had now may not have been to be had then
+        sure = [p.complete and p.refused != "unknown-schema" for p in here]
+        self.certain = self.possible & np.array(sure, bool)
         """Rows whose deliveries must be there, if anybody wants them."""
         self._imprecise = (
             np.zeros(len(rows), bool)
@@ -427,19 +438,24 @@ class _Columns:
         return holds
 
 
-def _read(event_type: EventType, publications: Sequence[Publication]) -> RankBatch:
-    """The publications of a type: flat ones by the batch, all others by a reader that the router does not have."""
-    if event_type.is_flat:
-        return decode(event_type, [p.value for p in publications])
-    return rank_events(event_type, [plain_event(event_type, p.value, p.beside) for p in publications])
+def _read(event_type: EventType, publications: Sequence[Publication], schemas: Schemas) -> RankBatch:
+    """The publications of a type: flat JSON by the batch, all others by a reader that the router does not have."""
+    formats = [p.format or event_type.format for p in publications]
+    if event_type.is_flat and set(formats) <= {"json"}:
+        return decode(event_type.written_in("json"), [p.value for p in publications])
+    each = zip(publications, formats, strict=True)
+    events = [plain_event(event_type.written_in(format), p.value, p.beside, schemas) for p, format in each]
+    return rank_events(event_type, events)
 
 
-def _columns(types: Mapping[str, EventType], publications: Sequence[Publication], world: _World) -> dict[str, _Columns]:
+def _columns(
+    types: Mapping[str, EventType], publications: Sequence[Publication], world: _World, schemas: Schemas
+) -> dict[str, _Columns]:
     rows: dict[str, list[int]] = {name: [] for name in types}
     for row, publication in enumerate(publications):
         if publication.fault is None and publication.type in rows:
             rows[publication.type].append(row)
-    return {name: _Columns(types[name], found, publications, world) for name, found in rows.items()}
+    return {name: _Columns(types[name], found, publications, world, schemas) for name, found in rows.items()}
 
 
 def _wanted(claim: Claim, columns: _Columns, restricted: bool = True) -> Iterator[tuple[Target, Bools, Bools]]:

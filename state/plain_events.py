@@ -1,7 +1,7 @@
 """Events one at a time, read as naively as possible: what `verify`, `explain` and `cost` believe of an event.
 
 Nothing here is shared with the router's own reading (`state/space/decode.py`, `places.py`): the judge must not make
-the defendant's mistakes. Python's `json` reads the document, and a loop follows the path.
+the defendant's mistakes. Python's `json`, or a plain reader of the other formats, reads the document, and a loop follows the path.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
+from state.errors import HilcastError
+from state.space.encodings.documents import read_document
+from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 from state.space.event_type import Attribute, EventType
 
 DEPTH_MAX = 128
@@ -25,15 +28,27 @@ def beside_of(event_type: EventType, headers: tuple[tuple[str, bytes | None], ..
     return {a.name: key if a.key else dict(headers).get(cast(str, a.header)) for a in event_type.beside}
 
 
-def plain_event(event_type: EventType, value: bytes, beside: Beside) -> dict[str, object] | None:
-    """The attributes of an event by name, absent ones left out; None if its value is not a JSON object.
+def plain_event(
+    event_type: EventType, value: bytes, beside: Beside, schemas: Schemas = NO_SCHEMAS
+) -> dict[str, object] | None:
+    """The attributes of an event by name, absent ones left out; None if its value is not what its type says.
 
     >>> order = EventType("order", (Attribute("n", "int", path=("a", "b")), Attribute("region", "text", header="r")))
     >>> plain_event(order, b'{"a": {"b": 3}}', {"region": b"EU"}), plain_event(order, b"[]", {})
     ({'n': 3, 'region': 'EU'}, None)
     """
-    document = _document(value)
+    document = plain_document(event_type, value, schemas)
     return None if document is None else plain_attributes(event_type, document, beside)
+
+
+def plain_document(event_type: EventType, value: bytes, schemas: Schemas) -> dict[str, object] | None:
+    """What a value says, as far as attributes need it, in the format of its type; None if it is not written so."""
+    if event_type.format == "json":
+        return _document(value)
+    try:
+        return read_document(event_type, value, schemas, attributes_only=True)
+    except HilcastError:
+        return None
 
 
 def plain_attributes(event_type: EventType, document: Mapping[str, object], beside: Beside) -> dict[str, object]:

@@ -8,6 +8,7 @@ from itertools import islice
 
 from infra.kafka import open_transport
 from infra.kafka.reading import newest
+from infra.schema_registry import open_schemas
 from producers.cli import config_path
 from producers.commands.output import print_json, table
 from producers.verify.independent_reader import read_publication
@@ -46,6 +47,7 @@ def sample_of(config: Config, event_type: EventType, count: int) -> tuple[list[d
     if count == 0:
         return [], "no sample was asked for"
     events: list[dict[str, object] | None] = []
+    schemas = open_schemas(config)
     try:
         transport = open_transport(config)
         try:
@@ -54,7 +56,8 @@ def sample_of(config: Config, event_type: EventType, count: int) -> tuple[list[d
             for record in islice(newest(transport, [config.topics.publications, *sources]), LOOKED_AT_MAX):
                 found = read_publication(record, config, sources.get(record.topic))
                 if found.type == event_type.name and found.fault is None:
-                    events.append(plain_event(event_type, found.value, found.beside))
+                    written = event_type.written_in(found.format)
+                    events.append(plain_event(written, found.value, found.beside, schemas))
                 if len(events) == count:
                     break
         finally:

@@ -15,6 +15,7 @@ import redis
 
 from infra.kafka import Transport, open_transport
 from infra.kafka.reading import every, newest
+from infra.schema_registry import open_schemas
 from producers.cli import config_path
 from producers.commands.output import Style, table
 from producers.verify.independent_reader import read_publication
@@ -23,12 +24,14 @@ from state.config import Config, load
 from state.control.facts import decode_fact
 from state.errors import HilcastError
 from state.explain import NOT_REACHED, Event, Explanation, Hop, Registered, Seen, explained
+from state.flooding import Publication
 from state.keys import Key
 from state.messages import Record
 from state.plain_events import Beside, plain_attributes
 from state.redis_index import RedisIndex, Version
 from state.reductions.reduction import Fate
 from state.space.decode import json_object
+from state.space.encodings.documents import read_document
 
 JSON_ID = "(not published)"
 
@@ -109,13 +112,22 @@ def _published(chosen: argparse.Namespace, config: Config, transport: Transport)
                 found.fault, f"the publication at {_place(record)} is refused by the router: see dead letters"
             )
         type_name = chosen.type or found.type
-        document = json_object(found.value)
+        document = _document(config, type_name, found)
         if document is None:
             raise HilcastError("bad-event", f"the publication at {_place(record)} is not a JSON object")
         attributes = _attributes(config, type_name, document, found.beside)
         source, id = found.source.decode("utf-8", "replace"), found.id.decode("utf-8", "replace")
         return Event(chosen.broker or found.broker, type_name, source, id, attributes)
     raise HilcastError("unknown-event", f"no publication {chosen.event!r} is in Kafka (SOURCE#ID, or JSON)")
+
+
+def _document(config: Config, type_name: str, found: Publication) -> dict[str, object] | None:
+    """What a publication says, in whatever it is written; of a type that is not known as JSON."""
+    event_type = config.types.get(type_name)
+    written = None if event_type is None else event_type.written_in(found.format)
+    if written is None or written.format == "json":
+        return json_object(found.value)
+    return read_document(written, found.value, open_schemas(config))
 
 
 def _place(record: Record) -> str:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from infra.kafka import Transport, open_transport
 from infra.kafka.reading import every
 from infra.kafka.transport import Partition
+from infra.schema_registry import open_schemas
 from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
 from producers.verify.independent_reader import identity, read_delivered, read_publication
 from producers.verify.route_log import RouteLog, control_progress
@@ -116,6 +117,7 @@ class Verification:
             histories[topics.advertisements],
             cut_ms=cut_for_members(self.config, self._cut([*destinations, *shared]), shared, members),
             cut_publications=any(self._first(name) > 0 for name in self._inputs()),
+            schemas=open_schemas(self.config),
         )
 
     def _shared(self, topics: list[str]) -> list[Delivered]:

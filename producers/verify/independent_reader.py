@@ -10,7 +10,9 @@ from producers.client.delivery import header, read_shared
 from state.config import Config, Source
 from state.flooding import Delivered, Publication
 from state.messages import Record, delivery_id
+from state.names import FORMAT_HEADER
 from state.plain_events import beside_of
+from state.space.event_type import Format, format_named
 
 ATTRIBUTES = ("specversion", "id", "source", "type", "broker")
 
@@ -49,6 +51,7 @@ def read_publication(record: Record, config: Config, source: Source | None = Non
         content=content(record),
         sent_ms=float(record.timestamp_ms),
         beside=beside_of(config.types[type_name], record.headers, record.key) if type_name in config.types else {},
+        format="json" if structured else _format(record, source),
         fault=_fault(found, broker, type_name, config),
     )
 
@@ -109,6 +112,11 @@ def _structured(record: Record) -> tuple[dict[str, bytes | None], bytes]:
 
 def _text(value: bytes | None) -> str:
     return (value or b"").decode("utf-8", "replace")
+
+
+def _format(record: Record, source: Source | None) -> Format | None:
+    """What a value is written in, where that is not what its type says."""
+    return source.format if source is not None and source.format else format_named(dict(record.headers).get(FORMAT_HEADER))
 
 
 def _fault(found: dict[str, bytes | None], broker: str, type_name: str, config: Config) -> str | None:
