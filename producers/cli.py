@@ -187,6 +187,11 @@ def _add_looking(add: Add) -> None:
     made = add("inspect", "inspecting:inspect", "show what brokers hold", json=True)
     made.add_argument("broker", nargs="?", metavar="BROKER")
     made.add_argument("type", nargs="?", metavar="TYPE")
+    made = add("type", "drafting:draft", "print a type for hilcast.toml from a schema, or from a sample of a topic")
+    given = made.add_mutually_exclusive_group(required=True)
+    given.add_argument("--from", dest="schema", metavar="FILE", help="an Avro schema, a .proto or a descriptor set")
+    given.add_argument("--sample", metavar="TOPIC", help="the newest JSON documents of a topic")
+    made.add_argument("--message", metavar="NAME", help="which message of a Protobuf schema")
     _add_asking(add)
     made = add(
         "verify",

@@ -12,7 +12,8 @@ import msgspec
 
 from state.config import Config
 from state.messages import Record
-from state.space.event_type import EventType
+from state.names import FORMAT_HEADER
+from state.space.event_type import EventType, Format, format_named
 
 _STRUCTURED = b"application/cloudevents"
 _NONE = ("", b"")
@@ -21,6 +22,15 @@ _NONE = ("", b"")
 def types_of_sources(config: Config) -> dict[str, str]:
     """By topic of `[[sources]]`: the type of what it holds."""
     return {source.topic: source.type for source in config.sources}
+
+
+def format_of(record: Record, config: Config) -> Format | None:
+    """What a value is written in, where that is not what its type says."""
+    headers = {name.lower(): value or b"" for name, value in record.headers}
+    if headers.get("content-type", b"").lower().startswith(_STRUCTURED):
+        return "json"
+    given = next((source.format for source in config.sources if source.topic == record.topic), None)
+    return given or format_named(dict(record.headers).get(FORMAT_HEADER))
 
 
 def read_publication(record: Record, sources: Mapping[str, str]) -> tuple[str, bytes]:

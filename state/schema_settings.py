@@ -179,6 +179,8 @@ def check_formats(
             here.fault("schema", f"is for {event_type.schema.kind}, and no events of this type are written so")
         lacking = wanted - ({event_type.schema.kind} if event_type.schema is not None else set())
         if lacking and registry is None and "schema" not in here.raw:
-            here.fault("schema", f"missing; {' and '.join(sorted(lacking))} needs a schema file, or [schemas] with a url")
+            here.fault(
+                "schema", f"missing; {' and '.join(sorted(lacking))} needs a schema file, or [schemas] with a url"
+            )
         elif lacking and registry is None and event_type.schema is not None:
             here.fault("schema", f"is for {event_type.schema.kind}; {' and '.join(lacking)} needs [schemas] with a url")

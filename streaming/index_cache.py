@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 
 from infra.kafka.dialects import librdkafka
 from infra.logs import logger, set_up
+from infra.schema_registry import open_schemas
 from state.compiled_part import CompiledPart
 from state.control.protocol import Republish, encode
 from state.distribution.assignment import Assignment
@@ -52,6 +53,7 @@ class IndexCache:
         """By broker: version and assignment."""
         self._snapshot: Snapshot | None = None
         self._asked: dict[Key, float] = {}
+        self._schemas = open_schemas(boot.config)
         self._producer: Producer | None = None
 
     def snapshot(self) -> Snapshot:
@@ -143,7 +145,7 @@ class IndexCache:
         for (broker, type_name), junction in self._junctions.items():
             by_type[type_name][broker] = junction
         sharing = {broker: held for broker, (_, held) in self._sharing.items()}
-        self._snapshot = Snapshot(self.config, epoch, by_type, sharing)
+        self._snapshot = Snapshot(self.config, epoch, by_type, sharing, schemas=self._schemas)
 
     def count(self, figures: Mapping[str, int]) -> None:
         """Add to the live figures; they are for people, so an absent Redis costs nothing but the figures."""

@@ -10,6 +10,7 @@ import msgspec
 
 from infra.kafka import Name, Transport, open_transport
 from infra.kafka.transport import missing_topic
+from producers.client.encoding import Encoder
 from producers.client.mapping_option import Mapped, open_mapper
 from state.config import Config
 from state.errors import HilcastError
@@ -50,6 +51,7 @@ class Publisher:
         self._owned = isinstance(transport, str)
         self._transport = open_transport(config, transport) if isinstance(transport, str) else transport
         self._mapper = open_mapper(config, mapping)
+        self._encoder = Encoder(config)
         self._known = False
 
     def publish(
@@ -66,7 +68,8 @@ class Publisher:
         """Hand over one event and return its id; without one it gets an id of its own.
 
         Events of equal `key` stand in one partition and are routed in order. Two events of one source and id are
-        one event to every subscriber. `headers` travel with it.
+        one event to every subscriber. `headers` travel with it. Attributes and JSON text are written in the format of
+        the type; bytes are sent as they are.
         """
         broker, type = broker or self._broker, type or self._type
         if broker is None or type is None:
@@ -85,6 +88,8 @@ class Publisher:
         given = tuple((name, _bytes(text)) for name, text in said.items())
         raw_key = None if key is None else _bytes(key)
         mapped = () if self._mapper is None else self._mapper.headers(type, value, given, raw_key)
+        if not isinstance(event, bytes) and not self._encoder.is_json(type):
+            value = self._encoder.written(type, value)
         self._transport.send(Output(self._topic, raw_key, value, (*given, *mapped)))
         return id
 

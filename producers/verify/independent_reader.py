@@ -116,7 +116,9 @@ def _text(value: bytes | None) -> str:
 
 def _format(record: Record, source: Source | None) -> Format | None:
     """What a value is written in, where that is not what its type says."""
-    return source.format if source is not None and source.format else format_named(dict(record.headers).get(FORMAT_HEADER))
+    return (
+        source.format if source is not None and source.format else format_named(dict(record.headers).get(FORMAT_HEADER))
+    )
 
 
 def _fault(found: dict[str, bytes | None], broker: str, type_name: str, config: Config) -> str | None:

@@ -98,7 +98,9 @@ def _read(envelopes: Envelopes, event_type: EventType, rows: Ints, schemas: Sche
     if (codes < 0).all():
         return _read_alike(envelopes, event_type, rows, schemas)
     # names of no format of ours mean what the type says
-    formats = [format_named(text.encode()) or event_type.format for text in envelopes.format.texts] + [event_type.format]
+    formats = [format_named(text.encode()) or event_type.format for text in envelopes.format.texts] + [
+        event_type.format
+    ]
     parts = []
     for format in sorted(set(formats)):
         members = np.flatnonzero(np.array([one == format for one in formats])[codes])

@@ -146,7 +146,9 @@ def attributes(draw: st.DrawFn, said: list[Any]) -> tuple[Attribute, ...]:
     paths = sorted({path for one in said for path in every_path(one)}) or [("a",)]
     made = []
     for k in range(draw(st.integers(1, 5))):
-        path = draw(st.one_of(st.sampled_from(paths), st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(tuple)))
+        path = draw(
+            st.one_of(st.sampled_from(paths), st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(tuple))
+        )
         kind = draw(st.sampled_from(["int", "float", "boolean", "category", "timestamp", "text"]))
         imprecise = draw(st.sampled_from([None, "possible"])) if kind in ("int", "float", "timestamp") else None
         made.append(Attribute(f"x{k}", kind, None, None, WORDS if kind == "category" else (), imprecise, path))
@@ -196,7 +198,9 @@ def assert_row(event_type: EventType, batch: RankBatch, row: int, said: Any) -> 
 def test_random_schemas_are_read_as_they_were_written(data: st.DataObject) -> None:
     """What fastavro writes by a random schema is read as the values it was given, by the scan and one at a time."""
     made = data.draw(record(3))
-    kind = EventType("t", data.draw(attributes([made.said])), format="avro", schema=Schema("avro", json.dumps(made.schema)))
+    kind = EventType(
+        "t", data.draw(attributes([made.said])), format="avro", schema=Schema("avro", json.dumps(made.schema))
+    )
     value = written(made.schema, made.value)
     batch = decode(kind, [value, None, value])
     batch.check()
@@ -243,7 +247,9 @@ def test_events_are_read_by_the_schema_they_were_written_with(data: st.DataObjec
 def test_damaged_values_are_judged_alike(data: st.DataObject) -> None:
     """Whatever bytes come, the scan and the plain reader agree: both refuse them, or both read the same."""
     made = data.draw(record(3))
-    kind = EventType("t", data.draw(attributes([made.said])), format="avro", schema=Schema("avro", json.dumps(made.schema)))
+    kind = EventType(
+        "t", data.draw(attributes([made.said])), format="avro", schema=Schema("avro", json.dumps(made.schema))
+    )
     value = bytearray(written(made.schema, made.value))
     for _ in range(data.draw(st.integers(1, 3))):
         if value:
@@ -380,7 +386,9 @@ def test_schemas_that_are_none_are_refused(text: str) -> None:
 
 def test_names_are_found_in_their_namespace_and_in_references() -> None:
     """A name without dots means one of the enclosing namespace; references bring named types of other schemas."""
-    address = '{"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}'
+    address = (
+        '{"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}'
+    )
     order = '{"type": "record", "name": "shop.Order", "fields": [{"name": "to", "type": "Address"}]}'
     assert [type.code for type in at_path(parse(order, [address]), ("to", "city"))] == [parse('"string"').code]
     with pytest.raises(ValueError, match="no type 'Address'"):

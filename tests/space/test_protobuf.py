@@ -262,7 +262,11 @@ INNER = [
     {"name": "s", "type": "string"}, {"name": "c", "type": {"type": "enum", "name": "C", "symbols": ["other", "buy", "sell"]}},
     {"name": "t", "type": {"type": "long", "logicalType": "timestamp-micros"}},
 ]  # fmt: skip
-OUTER = {"type": "record", "name": "E", "fields": [{"name": "o", "type": {"type": "record", "name": "O", "fields": INNER}}]}
+OUTER = {
+    "type": "record",
+    "name": "E",
+    "fields": [{"name": "o", "type": {"type": "record", "name": "O", "fields": INNER}}],
+}
 AVRO = Schema("avro", json.dumps(OUTER))
 
 

@@ -71,9 +71,7 @@ class _Reading:
 
     def _nested(self, type: Type, path: Path | None, depth: int) -> object:
         if type.code == RECORD:
-            return {
-                name: self.value(of, None if path is None else (*path, name), depth) for name, of in type.fields
-            }
+            return {name: self.value(of, None if path is None else (*path, name), depth) for name, of in type.fields}
         items: list[object] = []
         named: dict[str, object] = {}
         while (count := self._long()) != 0:

@@ -20,6 +20,7 @@ from state.space.event_type import EventType, Format
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
+
 def read_document(
     event_type: EventType, value: bytes, schemas: Schemas = NO_SCHEMAS, attributes_only: bool = False
 ) -> dict[str, object]:
@@ -60,7 +61,9 @@ def _unframed(format: Format, value: bytes, schemas: Schemas) -> tuple[Schema, t
     return schema, indexes, value[at:]
 
 
-def _read(event_type: EventType, schema: Schema, indexes: tuple[int, ...], body: bytes, attributes_only: bool) -> object:
+def _read(
+    event_type: EventType, schema: Schema, indexes: tuple[int, ...], body: bytes, attributes_only: bool
+) -> object:
     if event_type.format == "avro":
         paths = [a.members for a in event_type.attributes if a.members]
         paths += [(*a.members, end) for a in event_type.attributes if a.imprecise for end in ("min", "max")]

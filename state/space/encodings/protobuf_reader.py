@@ -46,7 +46,9 @@ def at_path(fields: Fields, path: Path) -> object:
     return found
 
 
-def _merge(message: Descriptor, data: bytes, fields: Fields, only: frozenset[Path] | None, at: Path, depth: int) -> None:
+def _merge(
+    message: Descriptor, data: bytes, fields: Fields, only: frozenset[Path] | None, at: Path, depth: int
+) -> None:
     """Add the fields of a message to those that were read before: raw values, messages as dictionaries."""
     if depth > DEPTH_MAX:
         raise ValueError(f"nested deeper than {DEPTH_MAX}")

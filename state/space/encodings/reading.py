@@ -54,9 +54,7 @@ class Encoded:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def read_encoded(
-    event_type: EventType, data: Bytes, offsets: Ints, present: Bools | None, schemas: Schemas
-) -> Encoded:
+def read_encoded(event_type: EventType, data: Bytes, offsets: Ints, present: Bools | None, schemas: Schemas) -> Encoded:
     """Read a batch of values, one after another in `data`, cut at `offsets`.
 
     Guarantee: equal to reading each by itself with `avro_reader.py` or `protobuf_reader.py`, and ranking what it holds

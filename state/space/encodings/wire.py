@@ -1,7 +1,7 @@
 """Confluent's wire format: which schema a record was written with stands before its value.
 
-    Avro      00 | id, 4 bytes | value
-    Protobuf  00 | id, 4 bytes | n, then n indexes of messages (zigzag; a single 00 means [0]) | value
+Avro      00 | id, 4 bytes | value
+Protobuf  00 | id, 4 bytes | n, then n indexes of messages (zigzag; a single 00 means [0]) | value
 """
 
 from __future__ import annotations
