@@ -1,7 +1,8 @@
 """Events one at a time, read as naively as possible: what `verify`, `explain` and `cost` believe of an event.
 
 Nothing here is shared with the router's own reading (`state/space/decode.py`, `places.py`): the judge must not make
-the defendant's mistakes. Python's `json`, or a plain reader of the other formats, reads the document, and a loop follows the path.
+the defendant's mistakes. Python's `json`, or a plain reader of the other formats, reads the document, and a loop
+follows the path.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ def as_line(delivery: Delivery, style: Style) -> str:
     at = time.strftime("%H:%M:%S", time.localtime(delivery.record.timestamp_ms / 1000))
     value = delivery.value.decode("utf-8", "replace")
     if not value.lstrip().startswith("{"):
-        event = _event(delivery)
-        value = value if event is None else json.dumps(event, ensure_ascii=False)
+        said = _event(delivery)
+        value = value if said is None else json.dumps(said, ensure_ascii=False)
     where = f"{delivery.broker} {delivery.type}"
     ids = ",".join(delivery.subscriptions)
     event = f"{delivery.source}#{delivery.event_id}"

@@ -87,13 +87,19 @@ LEAVES: dict[str, tuple[Any, st.SearchStrategy[Any], Any]] = {
     "string": ("string", TEXTS, str),
     "bytes": ("bytes", st.binary(max_size=9), lambda _: None),
     "fixed": ({"type": "fixed", "name": "NAME", "size": 3}, st.binary(min_size=3, max_size=3), lambda _: None),
-    "enum": ({"type": "enum", "name": "NAME", "symbols": ["buy", "sell", "other"]}, st.sampled_from(["buy", "other"]), str),
-    "millis": ({"type": "long", "logicalType": "timestamp-millis"}, TIMES.map(lambda t: t // 1000), lambda v: moment(v * 1000)),
+    "enum": (
+        {"type": "enum", "name": "NAME", "symbols": ["buy", "sell", "other"]}, st.sampled_from(["buy", "other"]), str,
+    ),
+    "millis": (
+        {"type": "long", "logicalType": "timestamp-millis"}, TIMES.map(lambda t: t // 1000), lambda v: moment(v * 1000),
+    ),
     "micros": ({"type": "long", "logicalType": "timestamp-micros"}, st.one_of(TIMES, LONGS), moment),
     "local": (
         {"type": "long", "logicalType": "local-timestamp-micros"}, TIMES, lambda v: moment(v, ""),
     ),
-    "date": ({"type": "int", "logicalType": "date"}, st.integers(-1000, 30000), lambda v: moment(v * 86_400_000_000)[:10]),
+    "date": (
+        {"type": "int", "logicalType": "date"}, st.integers(-1000, 30000), lambda v: moment(v * 86_400_000_000)[:10],
+    ),
     "other": ({"type": "long", "logicalType": "no-such-type"}, LONGS, int),
     "decimal": (
         {"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 3}, st.binary(max_size=12), decimal,
@@ -260,8 +266,9 @@ def test_damaged_values_are_judged_alike(data: st.DataObject) -> None:
     try:
         document = read_document(kind, damaged, attributes_only=True)
     except HilcastError as error:
-        assert error.code == "bad-event"
-        assert not batch.valid[0]
+        document, refused = None, error.code
+    if document is None:
+        assert (refused, batch.valid.tolist()) == ("bad-event", [False])
     else:
         assert_row(kind, batch, 0, document)
 
@@ -290,7 +297,7 @@ def test_every_cut_is_refused() -> None:
 
 
 def test_an_array_of_items_without_bytes_ends() -> None:
-    """A block of 2^60 nulls, alone or in each other, is refused after a bounded number of steps; a small one is read."""
+    """A block of 2^60 nulls, alone or in each other, is refused after a bounded number of steps; few are read."""
     many = bytes([0x80] * 8 + [0x20])
     for items in ("null", {"type": "record", "name": "E", "fields": []}, {"type": "fixed", "name": "F", "size": 0}):
         kind = order_type(fields(("a", {"type": "array", "items": items}), ("x", "int")), X)

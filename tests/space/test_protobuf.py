@@ -30,7 +30,8 @@ SINGLE = (TIMESTAMP, WRAPPED)
 VALUES: dict[int, st.SearchStrategy[Any]] = {
     1: st.floats(), 2: st.floats(width=32), 3: st.integers(-(2**63), 2**63 - 1), 4: st.integers(0, 2**64 - 1),
     5: st.integers(-(2**31), 2**31 - 1), 6: st.integers(0, 2**64 - 1), 7: st.integers(0, 2**32 - 1), 8: st.booleans(),
-    9: st.one_of(st.sampled_from(WORDS), st.text(max_size=10)), 12: st.binary(max_size=8), 13: st.integers(0, 2**32 - 1),
+    9: st.one_of(st.sampled_from(WORDS), st.text(max_size=10)), 12: st.binary(max_size=8),
+    13: st.integers(0, 2**32 - 1),
     14: st.sampled_from([0, 1, 5]), 15: st.integers(-(2**31), 2**31 - 1), 16: st.integers(-(2**63), 2**63 - 1),
     17: st.integers(-(2**31), 2**31 - 1), 18: st.integers(-(2**63), 2**63 - 1),
 }  # fmt: skip
@@ -197,8 +198,9 @@ def test_damaged_values_are_judged_alike(data: st.DataObject) -> None:
     try:
         document = read_document(kind, damaged, attributes_only=True)
     except HilcastError as error:
-        assert error.code == "bad-event"
-        assert not batch.valid[0]
+        document, refused = None, error.code
+    if document is None:
+        assert (refused, batch.valid.tolist()) == ("bad-event", [False])
     else:
         assert_row(kind, batch, 0, document)
     try:
@@ -259,7 +261,8 @@ def test_one_event_has_the_same_ranks_in_every_format(data: st.DataObject) -> No
 
 INNER = [
     {"name": "n", "type": "long"}, {"name": "f", "type": "double"}, {"name": "b", "type": "boolean"},
-    {"name": "s", "type": "string"}, {"name": "c", "type": {"type": "enum", "name": "C", "symbols": ["other", "buy", "sell"]}},
+    {"name": "s", "type": "string"},
+    {"name": "c", "type": {"type": "enum", "name": "C", "symbols": ["other", "buy", "sell"]}},
     {"name": "t", "type": {"type": "long", "logicalType": "timestamp-micros"}},
 ]  # fmt: skip
 OUTER = {
@@ -371,7 +374,10 @@ def test_a_packed_bomb_is_skipped() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [b"\x08", b"\x08\xff", b"\x12\x05\x08", b"\x0d\0\0", b"\x09\0", b"\0\1", b"\x0f", b"\x08" + b"\xff" * 10, b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x12\x01\x08", b"{}"],
+    [
+        b"\x08", b"\x08\xff", b"\x12\x05\x08", b"\x0d\0\0", b"\x09\0", b"\0\1", b"\x0f", b"\x08" + b"\xff" * 10,
+        b"\x12" + b"\xff" * 9 + b"\x01", b"\x12\x01\x08", b"{}",
+    ],
 )  # fmt: skip
 def test_broken_values_are_refused(value: bytes) -> None:
     """Cut fields, lengths beyond the end, numbers without end and unknown wire types are not valid."""

@@ -8,15 +8,15 @@ walk has a stack of its own: bytes cannot make it recurse, and what is open at a
                                                          tags, 3 items left of this block
 
 Guarantee: reads no byte beyond a value's end; at most `DEPTH_MAX` frames; at most `STEPS_FREE` steps and
-`STEPS_PER_BYTE` for each byte, so that a block of 2^60 items which take no bytes ends soon. What would need more, is cut
-short or goes on after its end is not valid.
+`STEPS_PER_BYTE` for each byte, so that a block of 2^60 items which take no bytes ends soon. What would need more, is
+cut short or goes on after its end is not valid.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from state.arrays import Bytes, Ints
+from state.arrays import Bools, Ints
 from state.kernels import njit
 from state.space.encodings.avro_schema import (
     ARRAY,
@@ -50,7 +50,7 @@ def varint(i: int, end: int) -> tuple[int, int]:
             return 0, -1
         value |= (byte & _LOW7) << shift
         if byte <= _LOW7:
-            return np.int64(value), i
+            return np.int64(value), i  # type: ignore[return-value]
         shift += _SEVEN
     return 0, -1
 
@@ -59,7 +59,7 @@ def varint(i: int, end: int) -> tuple[int, int]:
 def zigzag(bits: int) -> int:
     """The signed number that stands for these bits: 0, -1, 1, -2, ..."""
     unsigned = np.uint64(bits)
-    return np.int64(unsigned >> _ONE) ^ -np.int64(unsigned & _ONE)
+    return np.int64(unsigned >> _ONE) ^ -np.int64(unsigned & _ONE)  # type: ignore[return-value]
 
 
 @njit
@@ -68,19 +68,19 @@ def fixed_bits(i: int, size: int) -> int:
     bits = np.uint64(0)
     for k in range(size):
         bits |= np.uint64(byte_at(i + k)) << np.uint64(8 * k)
-    return np.int64(bits)
+    return np.int64(bits)  # type: ignore[return-value]
 
 
 @njit
 def _scalar(code: int, argument: int, i: int, end: int) -> tuple[int, int, int]:
     """A value that contains no others: its bits or where its bytes begin, their number, the address after it or -1."""
-    if code == LONG or code == ENUM:
+    if code in (LONG, ENUM):
         bits, i = varint(i, end)
         value = zigzag(bits)
         if code == ENUM and not 0 <= value < argument:
             return 0, 0, -1
         return value, 0, i
-    if code == STRING or code == BYTES:
+    if code in (STRING, BYTES):
         bits, i = varint(i, end)
         size = zigzag(bits)
         if i < 0 or size < 0 or size > end - i:
@@ -127,7 +127,7 @@ def scan_avro(
     found: Ints,
     bits: Ints,
     sizes: Ints,
-    valid: Bytes,
+    valid: Bools,
 ) -> None:
     """Scan values from address `starts[i]` to `ends[i]` by the program of `avro_schema.py`.
 
@@ -152,7 +152,7 @@ def scan_avro(
                 else:
                     node = children[firsts[node] + branch]
                 continue
-            elif code == RECORD or code == ARRAY or code == MAP:
+            elif code in (RECORD, ARRAY, MAP):
                 if depth == DEPTH_MAX:
                     i = -1
                 else:

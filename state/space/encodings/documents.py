@@ -29,7 +29,8 @@ def read_document(
     Raises `unknown-schema` if the schema that it was written with cannot be had, `bad-event` if it is not of it.
     """
     assert event_type.format != "json", "JSON is read where it is needed"
-    schema, indexes, body = event_type.own_schema, (0,), value
+    schema, body = event_type.own_schema, value
+    indexes: tuple[int, ...] = (0,)
     if schema is None:
         schema, indexes, body = _unframed(event_type.format, value, schemas)
     try:

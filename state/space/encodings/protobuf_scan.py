@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.arrays import Bytes, Ints
+from state.arrays import Bools, Ints
 from state.kernels import njit
 from state.space.encodings.avro_scan import fixed_bits, varint, zigzag
 from state.space.encodings.leaves import DEPTH_MAX
@@ -45,16 +45,16 @@ def _value(code: int, wire: int, i: int, end: int) -> tuple[int, int, int]:
     """A field behind its tag: its bits or where its bytes begin, their number, the address after it or -1."""
     if wire == VARINT:
         bits, i = varint(i, end)
-        if code == INT32 or code == ENUM:
-            bits = np.int64(np.int32(bits & _LOW32))
+        if code in (INT32, ENUM):
+            bits = np.int64(np.int32(bits & _LOW32))  # type: ignore[assignment]
         elif code == UINT32:
             bits &= _LOW32
         elif code == SINT32:
-            bits = np.int64(np.int32(zigzag(bits & _LOW32)))
+            bits = np.int64(np.int32(zigzag(bits & _LOW32)))  # type: ignore[assignment]
         elif code == SINT64:
             bits = zigzag(bits)
         elif code == BOOL:
-            bits = np.int64(bits != 0)
+            bits = np.int64(bits != 0)  # type: ignore[assignment]
         return bits, 0, i
     if wire == SIZED:
         size, i = varint(i, end)
@@ -66,7 +66,7 @@ def _value(code: int, wire: int, i: int, end: int) -> tuple[int, int, int]:
         return 0, 0, -1
     bits = fixed_bits(i, size)
     if code == SFIXED32:
-        bits = np.int64(np.int32(bits))
+        bits = np.int64(np.int32(bits))  # type: ignore[assignment]
     elif code == FIXED32:
         bits &= _LOW32
     return bits, size, i + size
@@ -108,12 +108,10 @@ def _tag(i: int, end: int) -> tuple[int, int, int]:
 @njit
 def _known(numbers: Ints, first: int, end: int, number: int) -> bool:
     """Whether a closed enum has this number; an open one has all."""
-    if first == end:
-        return True
+    found = first == end
     for k in range(first, end):
-        if numbers[k] == number:
-            return True
-    return False
+        found = found or numbers[k] == number
+    return found
 
 
 @njit
@@ -128,7 +126,7 @@ def scan_protobuf(
     found: Ints,
     bits: Ints,
     sizes: Ints,
-    valid: Bytes,
+    valid: Bools,
 ) -> None:
     """Scan values from address `starts[i]` to `ends[i]` by the program of `protobuf_schema.py`.
 
@@ -185,7 +183,7 @@ def scan_protobuf(
 
 
 @njit
-def _clear(entry: int, node: int, first: Ints, count: Ints, entries: Ints, found: Ints, seen: Bytes) -> None:
+def _clear(entry: int, node: int, first: Ints, count: Ints, entries: Ints, found: Ints, seen: Bools) -> None:
     """Take back the other members of a oneof, and all below them."""
     for k in range(first[node], first[node] + count[node]):
         if k != entry and entries[k, 9] == entries[entry, 9]:

@@ -5,8 +5,8 @@
 A path descends through singular messages; field names are those of the .proto file. What is not on the way to an
 attribute is skipped by its length, and not looked into.
 
-    present     a field that was written; a field without presence (proto3, not `optional`) whose message is there has its
-                default (0, "", false, the enum's first), as the producer's own readers see it
+    present     a field that was written; a field without presence (proto3, not `optional`) whose message is there has
+                its default (0, "", false, the enum's first), as the producer's own readers see it
     absent      a message, an `optional` or a proto2 field that was not written; a member of a oneof that is not the one
 
 Left out: paths into repeated fields, maps and groups.
@@ -62,7 +62,7 @@ def messages_of(files: Iterable[bytes]) -> Messages:
 
 
 def files_of_set(data: bytes) -> tuple[bytes, ...]:
-    """The files of a descriptor set, as `protoc --include_imports --descriptor_set_out` writes it. Raises ValueError."""
+    """The files of a descriptor set (`protoc --include_imports --descriptor_set_out`). Raises ValueError."""
     from google.protobuf import descriptor_pb2
     from google.protobuf.message import DecodeError
 

@@ -68,7 +68,7 @@ def read_encoded(event_type: EventType, data: Bytes, offsets: Ints, present: Boo
     lows = np.full((n, len(attributes)), ABSENT, np.int64)
     highs = lows.copy()
     valid, part, place = np.zeros(n, bool), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    parts = []
+    parts: list[Leaves] = []
     for program, rows, starts in groups:
         leaves = program.scan(starts + data.ctypes.data, offsets[rows + 1] + data.ctypes.data, data)
         for column, (attribute, slot) in enumerate(zip(attributes, leaves.slots, strict=True)):
@@ -134,7 +134,9 @@ def _bodies(event_type: EventType, data: Bytes, offsets: Ints, rows: Ints) -> li
         except ValueError:
             continue
         found.setdefault(indexes, []).append((row, int(offsets[row]) + at))
-    bodies = [((0,), rows[first], starts[first] + 1)] if first.any() else []
+    bodies: list[tuple[Indexes, Ints, Ints]] = []
+    if first.any():
+        bodies.append(((0,), rows[first], starts[first] + 1))
     for indexes, some in found.items():
         pairs = np.array(some, np.int64)
         bodies.append((indexes, pairs[:, 0], pairs[:, 1]))
@@ -161,7 +163,7 @@ class _Avro:
     def scan(self, starts: Ints, ends: Ints, memory: Bytes) -> Leaves:
         leaves = _blank(len(starts), self._made, memory)
         outcome = (leaves.found, leaves.bits, leaves.sizes, leaves.valid)
-        scan_avro(starts, ends, self._made.root, *self._columns, *outcome)
+        scan_avro(starts, ends, self._made.root, *self._columns, *outcome)  # type: ignore[call-arg,arg-type]
         leaves.check_texts()
         return leaves
 

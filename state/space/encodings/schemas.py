@@ -34,8 +34,8 @@ class Schema:
 
     def __post_init__(self) -> None:
         digest = hashlib.blake2b(digest_size=8)
-        for part in (self.text, *self.references, *self.files):
-            digest.update(part if isinstance(part, bytes) else part.encode())
+        for part in (*(text.encode() for text in (self.text, *self.references)), *self.files):
+            digest.update(part)
             digest.update(b"\0")
         object.__setattr__(self, "digest", digest.hexdigest())
 

@@ -1,7 +1,7 @@
 """A JSON object in the format of its type: what publishers of ours send.
 
-The other way round from `leaves.py`: times are RFC 3339 text, symbols their names, decimals numbers. Of a union the first
-branch that takes the value is written; of a record every field must be there, or may be null.
+The other way round from `leaves.py`: times are RFC 3339 text, symbols their names, decimals numbers. Of a union the
+first branch that takes the value is written; of a record every field must be there, or may be null.
 """
 
 from __future__ import annotations
