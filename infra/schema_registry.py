@@ -111,8 +111,8 @@ class RegistrySchemas:
         if self._client is None:
             from confluent_kafka.schema_registry import SchemaRegistryClient
 
-            # its own cache and retries are off: both are here, bounded
-            ours = {"timeout": max(0.5, self._settings.wait_ms / 1000), "max.retries": 0, "cache.capacity": 1}
+            # waiting and asking again are done here, within a bound
+            ours = {"timeout": max(0.5, self._settings.wait_ms / 1000), "max.retries": 0}
             self._client = SchemaRegistryClient({**ours, **self._settings.settings, "url": self._settings.url})
         return self._client
 
@@ -134,8 +134,9 @@ class RegistrySchemas:
         """What the client answers; None for what is not there."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+        client = self._opened()
         try:
-            return ask(self._opened())
+            return ask(client)
         except SchemaRegistryError as error:
             if error.http_status_code == 404:
                 return None
@@ -144,6 +145,8 @@ class RegistrySchemas:
             raise
         except Exception as error:  # its HTTP library's own, which has changed between versions
             raise OSError(type(error).__name__) from error
+        finally:
+            client.clear_caches()  # its own is without a bound
 
 
 def _registered(client: Any, subject: str) -> tuple[int, Schema]:
