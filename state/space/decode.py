@@ -28,7 +28,7 @@ import numpy as np
 
 from state.arrays import Bools, Bytes, Ints
 from state.space.boxes import Ranks
-from state.space.encodings.reading import read_encoded
+from state.space.encodings.encoded_batches import read_encoded
 from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 from state.space.event_type import Attribute, EventType
 from state.space.json_scan import DEPTH_MAX, HARD, INVALID, find_members, find_nested
@@ -335,7 +335,7 @@ def _decode(
 def _decode_encoded(
     event_type: EventType, data: Bytes, offsets: Ints, beside: Beside, present: Bools | None, schemas: Schemas
 ) -> RankBatch:
-    """Read values that are not JSON (`encodings/reading.py`)."""
+    """Read values that are not JSON (`encodings/encoded_batches.py`)."""
     found = read_encoded(event_type, data, offsets, present, schemas)
     n = len(offsets) - 1
     for attribute in event_type.beside:

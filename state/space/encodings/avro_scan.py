@@ -117,22 +117,18 @@ def scan_avro(
     starts: Ints,
     ends: Ints,
     root: int,
-    codes: Ints,
-    arguments: Ints,
-    firsts: Ints,
-    counts: Ints,
+    table: Ints,
     children: Ints,
-    positions: Ints,
-    kinds: Ints,
     found: Ints,
     bits: Ints,
     sizes: Ints,
     valid: Bools,
 ) -> None:
-    """Scan values from address `starts[i]` to `ends[i]` by the program of `avro_schema.py`.
+    """Scan values from address `starts[i]` to `ends[i]` by the program of `avro_schema.py`, whose columns are `table`.
 
     `found[p, i]` becomes the kind of leaf at position p, -1 for none; `bits` and `sizes` what it holds.
     """
+    codes, arguments, firsts, counts, positions, kinds = table[0], table[1], table[2], table[3], table[4], table[5]
     nodes, left = np.empty(DEPTH_MAX, np.int64), np.empty(DEPTH_MAX, np.int64)
     found[:] = -1
     for row in range(len(starts)):

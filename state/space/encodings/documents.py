@@ -1,6 +1,6 @@
 """Documents one at a time, whatever they are written in: what a publication says, as JSON would say it.
 
-For people and for judges; the router reads batches (`reading.py`). Needs no numpy.
+For people and for judges; the router reads batches (`encoded_batches.py`). Needs no numpy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where the schemas of publications come from: a file that the configuration names, or a registry, by id.
 
-A schema is plain data here, as it came. What is made of it for the attributes of a type is `reading.py`.
+A schema is plain data here, as it came. What is made of it for the attributes of a type is `encoded_batches.py`.
 """
 
 from __future__ import annotations

@@ -157,13 +157,13 @@ def program_of(schema: Schema, indexes: Indexes, attributes: tuple[Attribute, ..
 class _Avro:
     def __init__(self, made: avro_schema.Program) -> None:
         self._made = made
-        columns = (made.codes, made.arguments, made.firsts, made.counts, made.children, made.positions, made.kinds)
-        self._columns = tuple(np.array(column, np.int64) for column in columns)
+        columns = [made.codes, made.arguments, made.firsts, made.counts, made.positions, made.kinds]
+        self._table, self._children = np.array(columns, np.int64), np.array(made.children, np.int64)
 
     def scan(self, starts: Ints, ends: Ints, memory: Bytes) -> Leaves:
         leaves = _blank(len(starts), self._made, memory)
         outcome = (leaves.found, leaves.bits, leaves.sizes, leaves.valid)
-        scan_avro(starts, ends, self._made.root, *self._columns, *outcome)  # type: ignore[call-arg,arg-type]
+        scan_avro(starts, ends, self._made.root, self._table, self._children, *outcome)
         leaves.check_texts()
         return leaves
 
