@@ -126,6 +126,7 @@ def install(config: Config, drawn: Iterable[Drawn], bulk: bool) -> None:
         size += len(blob)
         if i % 100 == 99:
             print(f"  {i + 1} parts written, {time.monotonic() - started:.0f} s", flush=True)
+    redis.point(1, config.shared)
     TopicKeeper(config).ensure(topics)
     how = "in bulk" if bulk else "by rebuild"
     print(f"index built {how} in {time.monotonic() - started:.1f} s, {size / 1e6:.1f} MB in Redis", flush=True)

@@ -82,7 +82,10 @@ def concerned(config: Config, changed: Mapping[str, Drawn]) -> set[str]:
 
 def versions(config: Config) -> dict[Key, str]:
     """The version of every part of the index."""
-    _, vector = RedisIndex(config).vector()
+    index = RedisIndex(config)
+    _, generation = index.current()
+    assert generation is not None, "a generation is in force"
+    _, vector = index.vector(generation)
     return {Key.parse(key): version.epoch for key, version in vector.items() if key.count("/") == 2}
 
 

@@ -70,6 +70,10 @@ SKEW_MIN = 0.01
 FANOUT_MAX = 1024
 BUDGET_MAX = 10**12
 
+SHARED = ("overlay", "types", "sources", "distribution")
+"""Tables that all deployments of an overlay must have in common."""
+SHARED_SETTINGS = ("home_shards", "wide_shards")
+
 
 # --- what a configuration holds -----------------------------------------------------------------------------
 
@@ -146,6 +150,8 @@ class Settings:
     metrics_port: int | None = None
     tombstone_hours: int = 168
     delivery_retention_hours: int = 168
+    on_data_loss: Literal["stop", "continue"] = "stop"
+    """When Kafka has deleted what a query has not read: end the job, or go on behind the gap."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,8 @@ class Config:
     distribution: dict[str, Distribution] = field(default_factory=dict)
     """Brokers with group topics."""
     schemas: SchemaRegistry | None = None
+    tables: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
+    """What was read, table by table; it may hold passwords."""
 
     @cached_property
     def topics(self) -> Topics:
@@ -200,6 +208,30 @@ class Config:
         """How many rounds `hilcast wait` makes."""
         return fence_rounds(self.overlay.diameter(), any(t.advertisements for t in self.types.values()))
 
+    @cached_property
+    def shared(self) -> bytes:
+        """What all deployments of an overlay must have in common, as JSON: no address, no password, no host.
+
+        Guarantee: equal bytes mean that nothing of it differs, but for the order in which types and attributes stand.
+        """
+        shards = {name: getattr(self.settings, name) for name in SHARED_SETTINGS}
+        tables = {name: self.tables[name] for name in SHARED if name in self.tables}
+        return json.dumps({**tables, "settings": shards}, default=_as_json, separators=(",", ":")).encode()
+
+    def adopting(self, shared: bytes) -> Config:
+        """This deployment with another configuration in common (`shared`); ConfigError where both do not agree."""
+        given = cast(dict[str, object], json.loads(shared))
+        settings = {
+            **cast(dict[str, object], self.tables.get("settings", {})),
+            **cast(dict[str, object], given["settings"]),
+        }
+        own = {name: table for name, table in self.tables.items() if name not in SHARED}
+        faults: list[str] = []
+        config = _read_config(Table({**own, **given, "settings": settings}, "", faults), None)
+        if faults:
+            raise ConfigError(faults)
+        return replace(config, deployment=replace(config.deployment, checkpoint=self.deployment.checkpoint))
+
     def fingerprint(self) -> str:
         """Return 16 hex digits that change with whatever makes a new generation of control state.
 
@@ -231,6 +263,11 @@ def _facts(event_type: EventType) -> dict[str, object]:
     if event_type.matcher == "bitmap":
         del facts["matcher"], facts["matcher_parameters"]
     return facts
+
+
+def _as_json(value: object) -> str:
+    assert isinstance(value, datetime.datetime | datetime.date | datetime.time), f"{value!r} is not of TOML"
+    return value.isoformat()
 
 
 def load(path: str | Path) -> Config:
@@ -301,6 +338,7 @@ def _read_config(root: Table, directory: Path | None) -> Config:
         settings=_read_settings(root.table("settings")),
         distribution=_read_distribution(root.table("distribution"), overlay),
         schemas=schemas,
+        tables=root.raw,
     )
     deployment_table.end()
     root.end()
@@ -403,7 +441,13 @@ def _read_settings(table: Table) -> Settings:
         "delivery_retention_hours": (1, 1_000_000),
     }
     numbers = {name: table.take(name, integer(*limit), getattr(defaults, name)) for name, limit in limits.items()}
-    settings = Settings(master=table.take("master", text, defaults.master), **numbers)
+    settings = Settings(
+        master=table.take("master", text, defaults.master),
+        on_data_loss=cast(
+            Literal["stop", "continue"], table.take("on_data_loss", choice("stop", "continue"), defaults.on_data_loss)
+        ),
+        **numbers,
+    )
     table.end()
     return settings
 

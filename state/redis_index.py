@@ -2,28 +2,35 @@
 
 Layout (prefix `hilcast`; also under the key `hilcast:help`):
 
-    hilcast:vector:DEPLOYMENT            hash: BROKER/TYPE/PART -> GENERATION.BATCH.RUNID, one field per part, always
-    hilcast:BROKER:TYPE:PART:index       packed index, headed by epoch and checksum, for the route workers
+    hilcast:generations:DEPLOYMENT       hash: current -> GENERATION.RUNID, what routing goes by; GENERATION -> JSON:
+                                         the configuration that it has in common with other deployments
+    hilcast:vector:DEPLOYMENT:GENERATION hash: BROKER/TYPE/PART -> GENERATION.BATCH.RUNID, one field per part, always
+    hilcast:BROKER:TYPE:PART:index:GENERATION    packed index, headed by epoch and checksum, for the route workers
     hilcast:BROKER:TYPE:PART:meta        hash: generation, epoch, built, entries ... for people
     hilcast:BROKER:TYPE:PART:local       hash: subscription id -> client, destination, boxes
     hilcast:BROKER:TYPE:PART:links       hash: neighbour -> what it asked for
     hilcast:BROKER:TYPE:PART:forwarding:NEIGHBOUR    hash: entry -> JSON: how (forwarded, covered, merged), by
     hilcast:BROKER:TYPE:PART:reduction:NEIGHBOUR     hash: entries received, forwarded, withheld ..., bytes of state
     hilcast:grid:TYPE                    JSON: the Hilbert grid, for clients that map by themselves
-    hilcast:BROKER:groups                hash: shared topic -> the clients that read it; `:groups:index` packed
+    hilcast:BROKER:groups                hash: shared topic -> the clients that read it
+    hilcast:BROKER:groups:index:GENERATION       the same, packed
 
-Index and vector entry are written by one script that refuses a lower (generation, batch). An entry counts only under
-the run id of the Redis that is up now: after a restart from an old dump everything is written again.
+A generation is written aside, whole, before `current` moves to it; then those before it go. What people read is of the
+generation that was written last. Index and vector entry are written by one script that refuses a lower batch, and any
+generation below the one in force. An entry counts only under the run id of the Redis that is up now: after a restart
+from an old dump everything is written again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import redis
@@ -37,29 +44,56 @@ from state.reductions.reduction import Fate
 from state.space.grid import Grid
 from state.space.packing import unpack
 
+T = TypeVar("T")
 Forwarding = Mapping[str, Mapping[str, Fate]]
 """By neighbour: what became of each entry (`state/control/fates.py`)."""
 Reduced = Mapping[str, Mapping[str, int]]
 """By neighbour: the same in numbers."""
 
+DELETE_MAX = 1000
 MGET_MAX = 16
 """Parts asked for at once: a large index is not copied whole by Redis, nor held twice here."""
 _PUBLISH = """
+local current = redis.call('HGET', KEYS[3], 'current')
+if current then
+  local generation, run = string.match(current, '^(%d+)%.(.*)$')
+  if run == ARGV[4] and tonumber(generation) > tonumber(ARGV[2]) then
+    return generation
+  end
+end
 local old = redis.call('HGET', KEYS[1], ARGV[1])
 if old then
-  local generation, batch, run = string.match(old, '^(%d+)%.(%d+)%.(.*)$')
-  if run == ARGV[4] and (tonumber(generation) > tonumber(ARGV[2])
-      or (tonumber(generation) == tonumber(ARGV[2]) and tonumber(batch) > tonumber(ARGV[3]))) then
-    return 0
+  local batch, run = string.match(old, '^%d+%.(%d+)%.(.*)$')
+  if run == ARGV[4] and tonumber(batch) > tonumber(ARGV[3]) then
+    return old
   end
 end
 redis.call('SET', KEYS[2], ARGV[5])
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. '.' .. ARGV[3] .. '.' .. ARGV[4])
-return 1
+return ''
 """
+"""Returns the newer version that stands against it, or nothing."""
+_POINT = """
+local old = redis.call('HGET', KEYS[1], 'current')
+if old then
+  local generation, run = string.match(old, '^(%d+)%.(.*)$')
+  if run == ARGV[2] and tonumber(generation) > tonumber(ARGV[1]) then
+    return generation
+  end
+end
+redis.call('HSET', KEYS[1], 'current', ARGV[1] .. '.' .. ARGV[2], ARGV[1], ARGV[3])
+return ''
+"""
+"""Returns the newer generation that stands against it, or nothing."""
+_PASSING = (
+    *("READONLY", "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS"),
+    *("CLUSTERDOWN", "TRYAGAIN", "BUSY"),
+)
+"""Words by which a Redis refuses that another one, or the same a while later, will not refuse."""
 
 HELP = """hilcast keeps its routing index here. It is derived: everything can be deleted, and comes back by itself.
-{p}:vector:DEPLOYMENT        hash, BROKER/TYPE/PART -> GENERATION.BATCH.RUNID: the version of every part's index
+{p}:generations:DEPLOYMENT   hash: current -> GENERATION.RUNID that is in force; GENERATION -> its configuration
+{p}:vector:DEPLOYMENT:GENERATION   hash, BROKER/TYPE/PART -> GENERATION.BATCH.RUNID: the version of every part's index
 {p}:BROKER:TYPE:PART:meta    hash: generation, epoch, time of building, number of subscriptions, boxes, links
 {p}:BROKER:TYPE:PART:local   hash: id of a subscription entered at this broker -> client, destination, boxes
 {p}:BROKER:TYPE:PART:links   hash: neighbour -> what it asked for (boxes or Hilbert ranges)
@@ -67,11 +101,32 @@ HELP = """hilcast keeps its routing index here. It is derived: everything can be
                              which entries or ranges the neighbour holds it, how many more there are
 {p}:BROKER:TYPE:PART:reduction:NEIGHBOUR    hash: the same in numbers: entries received, forwarded, withheld,
                              held_back (no advertisement meets them), ranges, negative_boxes, bytes of state
-{p}:BROKER:TYPE:PART:index   packed form of the same for the route workers (not for people)
+{p}:BROKER:TYPE:PART:index:GENERATION   packed form of the same for the route workers (not for people)
 {p}:grid:TYPE                JSON: the Hilbert grid of a type, for clients that map by themselves
 {p}:BROKER:groups            hash: group or broadcast topic -> the clients that read it (brokers with groups)
 PART is cube:N (a block of the Hilbert grid) or wide:N (filters that touch many cubes).
 The first {n} entries of a part are shown. The same and more: hilcast inspect BROKER TYPE"""
+
+
+def passing(error: redis.RedisError) -> bool:
+    """Whether this trouble is of a moment, or of one Redis among several: to wait and to connect anew may end it.
+
+    >>> passing(redis.TimeoutError()), passing(redis.ResponseError("OOM command not allowed"))
+    (True, True)
+    >>> passing(redis.ResponseError("ERR @user_script: 10: -READONLY You can't write against a read only replica."))
+    True
+    >>> passing(redis.ResponseError("WRONGTYPE Operation against a key"))
+    False
+    """
+    if isinstance(error, redis.ConnectionError | redis.TimeoutError):
+        return True
+    return isinstance(error, redis.ResponseError) and trouble(error) != type(error).__name__
+
+
+def trouble(error: redis.RedisError) -> str:
+    """One word for what is wrong: Redis's own, if it is one that is known."""
+    found = [word for word in _PASSING if re.search(rf"(^|-){word}\b", str(error))]
+    return found[0] if found else type(error).__name__
 
 
 def away(error: redis.RedisError) -> HilcastError:
@@ -111,13 +166,17 @@ class RedisIndex:
             **config.redis,
         )
         self._publish = self._client.register_script(_PUBLISH)
+        self._point = self._client.register_script(_POINT)
         self._run = ""
         self._groups: dict[str, int] = {}
         """By broker: the version of the last assignment that was written here."""
 
     @property
-    def vector_key(self) -> str:
-        return f"{self.prefix}:vector:{self.deployment}"
+    def _generations(self) -> str:
+        return f"{self.prefix}:generations:{self.deployment}"
+
+    def vector_key(self, generation: int) -> str:
+        return f"{self.prefix}:vector:{self.deployment}:{generation}"
 
     def _name(self, key: Key, what: str) -> str:
         return f"{self.prefix}:{key.broker}:{key.type}:{key.part}:{what}"
@@ -137,23 +196,39 @@ class RedisIndex:
         forwarding: Mapping[Key, Forwarding] | None = None,
         reduced: Mapping[Key, Reduced] | None = None,
     ) -> None:
-        """Write these parts' indexes and readable forms; a lower (generation, batch) than the stored one is ignored.
+        """Write these parts' indexes and readable forms.
 
         `forwarding` and `reduced` replace what is said of the neighbours that they name, and leave that of others.
+        Guarantee: once this returns, tasks that begin use these; `index-superseded` if Redis holds newer ones.
         """
         run = self.run_id()
         for key, blob in parts.items():
-            sealed = _seal(blob, generation, batch)
-            self._publish(
-                keys=[self.vector_key, self._name(key, "index")],
-                args=[str(key), generation, batch, run, sealed],
-            )
+            newer = self._write(str(key), self._name(key, f"index:{generation}"), generation, batch, run, blob)
+            if newer:
+                raise _superseded(key, newer, f"{generation}.{batch}")
         # what people read goes in a plain pipeline, since nothing depends on it
         pipe = self._client.pipeline(transaction=False)
         self._describe(pipe, parts, generation, batch)
         self._tell(pipe, "forwarding", {key: _as_json(told) for key, told in (forwarding or {}).items()})
         self._tell(pipe, "reduction", reduced or {})
         pipe.execute()
+
+    def _write(self, field: str, name: str, generation: int, batch: int, run: str, blob: bytes) -> str:
+        """Write one sealed blob and its entry of the vector; return the newer version that stands against it."""
+        sealed = _seal(blob, generation, batch)
+        with self._anew():
+            keys = [self.vector_key(generation), name, self._generations]
+            newer = self._publish(keys=keys, args=[field, generation, batch, run, sealed])
+        return bytes(newer).decode()
+
+    @contextlib.contextmanager
+    def _anew(self) -> Iterator[None]:
+        """Whoever refuses may no longer be the one in force: the next call then connects anew."""
+        try:
+            yield
+        except redis.ResponseError:
+            self._client.connection_pool.disconnect()
+            raise
 
     def _describe(self, pipe: Any, parts: Mapping[Key, bytes], generation: int, batch: int) -> None:
         """Write what people read of these parts."""
@@ -190,15 +265,15 @@ class RedisIndex:
 
         Guarantee: once this returns, tasks that begin use this assignment, whatever the clock did since the last one.
         """
-        run, vector = self.vector()
+        run, vector = self.vector(generation)
         before = vector.get(_groups_field(broker))
         # a version that workers have seen already, or a lower one, would be passed over: they would use the old one
         last = max(self._groups.get(broker, 0), 0 if before is None else before.batch)
-        version = self._groups[broker] = max(time.time_ns() // 1_000_000, last + 1)
-        self._publish(
-            keys=[self.vector_key, f"{self.prefix}:{broker}:groups:index"],
-            args=[_groups_field(broker), generation, version, run, _seal(blob, generation, version)],
-        )
+        version = self._groups[broker] = last + 1
+        name = f"{self.prefix}:{broker}:groups:index:{generation}"
+        newer = self._write(_groups_field(broker), name, generation, version, run, blob)
+        if newer:
+            raise _superseded(f"the groups of {broker}", newer, f"{generation}.{version}")
         pipe = self._client.pipeline(transaction=False)
         pipe.delete(f"{self.prefix}:{broker}:groups")
         if readers:
@@ -206,39 +281,100 @@ class RedisIndex:
             pipe.hset(f"{self.prefix}:{broker}:groups", mapping=shown)
         pipe.execute()
 
-    def retire(self, keys: Iterable[Key]) -> None:
-        """Drop vector entries that the configuration no longer has."""
-        wanted = {str(key).encode() for key in keys}
-        stale = [f for f in self._client.hkeys(self.vector_key) if f not in wanted]
-        if stale:
-            self._client.hdel(self.vector_key, *stale)
+    def point(self, generation: int, shared: bytes) -> None:
+        """Have routing go by a generation, whose index must be complete, from its next task on.
+
+        `index-superseded`: a later one is in force already.
+        """
+        run = self.run_id()
+        with self._anew():
+            newer = self._point(keys=[self._generations], args=[generation, run, shared])
+        if newer:
+            raise _superseded("routing", bytes(newer).decode(), str(generation))
+
+    def retire(self, generation: int, keys: Iterable[Key]) -> None:
+        """Drop all generations but this one, and what people read of parts that it does not have."""
+        wanted = {str(key) for key in keys}
+        gone: set[str] = set()
+        for field in self._client.hkeys(self._generations):
+            if field.isdigit() and int(field) < generation:
+                gone |= self._drop(int(field)) - wanted
+        if not gone:
+            return
+        for name in self._client.scan_iter(match=f"{self.prefix}:*:*:*:*", count=1000):
+            broker, type_name, kind, number = name.decode().split(":")[1:5]
+            if f"{broker}/{type_name}/{kind}:{number}" in gone:
+                self._client.delete(name)
+
+    def _drop(self, generation: int) -> set[str]:
+        """Drop the index of a generation; return the parts that it had."""
+        fields = [field.decode() for field in self._client.hkeys(self.vector_key(generation))]
+        parts = [field for field in fields if "//" not in field]
+        names = [self._name(Key.parse(part), f"index:{generation}") for part in parts]
+        names += [
+            f"{self.prefix}:{field.split('//')[0]}:groups:index:{generation}" for field in fields if "//" in field
+        ]
+        for first in range(0, len(names), DELETE_MAX):
+            self._client.delete(*names[first : first + DELETE_MAX])
+        self._client.delete(self.vector_key(generation))
+        self._client.hdel(self._generations, str(generation))
+        return set(parts)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def vector(self) -> tuple[str, dict[str, Version]]:
-        """The present run id and the version of every part, read together."""
+    def current(self) -> tuple[str, int | None]:
+        """The present run id, and the generation that is in force under it; None where Redis has lost that."""
         pipe = self._client.pipeline(transaction=False)
         pipe.info("server")
-        pipe.hgetall(self.vector_key)
-        info, entries = pipe.execute()
+        pipe.hget(self._generations, "current")
+        with self._anew():
+            info, stored = pipe.execute()
+        run = str(info["run_id"])
+        generation, _, written = (stored or b"").decode().partition(".")
+        return run, int(generation) if written == run else None
+
+    def configuration(self, generation: int) -> bytes | None:
+        """What a generation's configuration has in common with other deployments (`Config.shared`)."""
+        stored: bytes | None = self._client.hget(self._generations, str(generation))
+        return stored
+
+    def vector(self, generation: int) -> tuple[str, dict[str, Version]]:
+        """The present run id and the version of every part of a generation, read together."""
+        pipe = self._client.pipeline(transaction=False)
+        pipe.info("server")
+        pipe.hgetall(self.vector_key(generation))
+        with self._anew():
+            info, entries = pipe.execute()
         return str(info["run_id"]), {k.decode(): Version.parse(v) for k, v in entries.items()}
 
-    def load(self, keys: list[Key]) -> list[tuple[str, CompiledPart] | None]:
+    def newest_generation(self) -> int:
+        """The newest generation of which anything is stored, 0 if nothing is."""
+        return max((int(field) for field in self._client.hkeys(self._generations) if field.isdigit()), default=0)
+
+    def load(self, keys: list[Key], generation: int) -> list[tuple[str, CompiledPart] | None]:
         """Epoch and index of each part; None where it is missing or damaged."""
-        names = [self._name(key, "index") for key in keys]
+        names = [self._name(key, f"index:{generation}") for key in keys]
         return [
             _unseal(blob)
             for first in range(0, len(names), MGET_MAX)
             for blob in self._client.mget(names[first : first + MGET_MAX])
         ]
 
-    def load_groups(self, broker: str) -> tuple[str, bytes] | None:
+    def newest(self, keys: Sequence[Key]) -> list[tuple[str, CompiledPart] | None]:
+        """Epoch and index of each part as they were written last, whichever deployment did; for people."""
+        pipe = self._client.pipeline(transaction=False)
+        for key in keys:
+            pipe.hget(self._name(key, "meta"), "generation")
+        written = [None if stored is None else int(stored) for stored in pipe.execute()]
+        return [None if n is None else self.load([key], n)[0] for key, n in zip(keys, written, strict=True)]
+
+    def load_groups(self, broker: str, generation: int) -> tuple[str, bytes] | None:
         """Epoch and packed assignment of a broker; None where it is missing or damaged."""
-        return _opened(self._client.get(f"{self.prefix}:{broker}:groups:index"))
+        return _opened(self._client.get(f"{self.prefix}:{broker}:groups:index:{generation}"))
 
     def groups_missing(self, brokers: Iterable[str], generation: int) -> set[str]:
         """Brokers whose assignment Redis has lost."""
-        run, vector = self.vector()
+        run, vector = self.vector(generation)
         return {broker for broker in brokers if groups_version(vector, broker, run, generation) is None}
 
     def groups(self, broker: str) -> dict[str, str]:
@@ -271,12 +407,8 @@ class RedisIndex:
 
     def missing(self, keys: Iterable[Key], generation: int) -> list[Key]:
         """Parts without a valid entry of this generation under the present run: what must be written again."""
-        run, entries = self.vector()
-        return [
-            key
-            for key in keys
-            if (version := entries.get(str(key))) is None or version.run != run or version.generation != generation
-        ]
+        run, entries = self.vector(generation)
+        return [key for key in keys if (version := entries.get(str(key))) is None or version.run != run]
 
     def figures(self) -> dict[str, str]:
         """Live figures that the running job left for `status`."""
@@ -301,19 +433,21 @@ class RedisIndex:
         self._client.close()
 
 
-def patiently(call: Callable[[], None], *, say: Callable[[str], None], first_wait_s: float = 0.2) -> None:
-    """Repeat `call` until Redis answers: while it is away the caller waits, and says so."""
-    wait_s, told = first_wait_s, False
+def patiently(call: Callable[[], T], *, say: Callable[[str], None], first_wait_s: float = 0.2) -> T:
+    """Repeat `call` until Redis does it: while it is away, full, read-only or loading the caller waits, and says so."""
+    wait_s, told = first_wait_s, ""
     while True:
         try:
-            call()
+            done = call()
             if told:
                 say("redis is back")
-            return
-        except (redis.ConnectionError, redis.TimeoutError, redis.exceptions.BusyLoadingError) as error:
-            if not told:
-                say(f"redis is away, waiting for it: {type(error).__name__}")
-                told = True
+            return done
+        except redis.RedisError as error:
+            if not passing(error):
+                raise
+            if trouble(error) != told:
+                told = trouble(error)
+                say(f"redis is away, waiting for it: {told}")
             time.sleep(wait_s)
             wait_s = min(wait_s * 1.5, 2.0)
 
@@ -328,6 +462,14 @@ def _fate(stored: bytes) -> Fate | None:
         return msgspec.json.decode(stored, type=Fate)
     except msgspec.MsgspecError:
         return None
+
+
+def _superseded(what: object, newer: str, ours: str) -> HilcastError:
+    return HilcastError(
+        "index-superseded",
+        f"redis holds {newer} of {what}, which is newer than our {ours}: another job of this deployment runs (stop "
+        "one), or the checkpoint was put back to an older copy (delete it: everything is rebuilt from the registry)",
+    )
 
 
 def _seal(blob: bytes, generation: int, batch: int) -> bytes:

@@ -27,14 +27,20 @@ _NAME, _TYPE_NAME = NAME.pattern, TYPE_NAME.pattern
 
 
 def start(
-    spark: SparkSession, boot: Boot, starting_offsets: str, checkpoint: str, name: str = "control"
+    spark: SparkSession,
+    boot: Boot,
+    starting_offsets: str,
+    checkpoint: str,
+    name: str = "control",
+    *,
+    lossy: bool = False,
 ) -> StreamingQuery:
-    """Start the control query."""
+    """Start the control query; `lossy`: it goes on where Kafka has deleted what it has not read."""
     config = boot.config
     topics = config.topics
     records = (
         spark.readStream.format("kafka")
-        .options(**source_options(config))
+        .options(**source_options(config, lossy=lossy))
         .option("subscribe", ",".join([topics.subscriptions, topics.advertisements, topics.control]))
         .option("startingOffsets", starting_offsets)
         .load()

@@ -51,7 +51,9 @@ class Generations:
         if known is not None and known.fingerprint == fingerprint and known.number == claimed:
             _log.info("continuing generation %d", known.number)
             return known, {}
-        number = max(claimed, known.number if known else 0) + 1
+        # Redis may outlive the Kafka that it belonged to, and would refuse an index that looks older
+        stored = patiently(self.redis.newest_generation, say=_log.warning)
+        number = max(claimed, known.number if known else 0, stored) + 1
         _log.info("beginning generation %d from %d registered facts", number, len(self.registry.facts))
         claim = generation_record(self.config.deployment.name, number, fingerprint)
         self.writer.produce(self.config.topics.registry, *claim)

@@ -54,15 +54,15 @@ class GroupKeeper:
         """Take notice of a fact of the registry."""
         self._regrouping.follow(key, fact)
 
-    def tick(self, route_began_s: float | None) -> None:
-        """Do what is due; a route batch that began at `route_began_s` has ended."""
+    def tick(self, ended: Callable[[], int]) -> None:
+        """Do what is due; `ended` counts the route batches that have ended, as `Queries.ended` does."""
         due = self._regrouping.due(time.monotonic())
         if due:
             self._regrouping.observe(self._newest(), self._schemas)
             lost = self._index.groups_missing(due, self.generation)
             self._regrouping.look(time.monotonic(), lost)
-        while (effect := self._regrouping.next(route_began_s)) is not None:
-            self._carry_out(effect)
+        while (effect := self._regrouping.next(ended())) is not None:
+            self._carry_out(effect, ended)
 
     def topics(self) -> set[str]:
         """Shared topics that must exist."""
@@ -73,7 +73,7 @@ class GroupKeeper:
 
     # ── effects ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: Effect, ended: Callable[[], int]) -> None:
         regrouping = self._regrouping
         match effect:
             case Prepare(_, topics):
@@ -87,7 +87,8 @@ class GroupKeeper:
                 regrouping.announced()
             case Switch(broker, assignment, readers):
                 self._index.publish_groups(broker, self.generation, assignment.encode(), readers)
-                regrouping.switched(time.time())
+                # one more may have begun: batches are counted, since a clock may be set back
+                regrouping.switched(ended() + 1)
             case Measure(_, topics):
                 ends = self._offsets(topics, OffsetSpec.latest())
                 lows = self._offsets(topics, OffsetSpec.earliest())

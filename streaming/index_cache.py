@@ -1,8 +1,9 @@
 """The index as a route worker holds it: loaded from Redis, checked by version, changed in place between tasks.
 
-Before its first row a task reads the version vector. A part is used only if the cached version is the one in the
-vector, written under the Redis that is up now; otherwise it is loaded, or the task waits and says so. So a lost, old or
-damaged index can delay a publication, never misroute it.
+Before its first row a task reads which generation is in force, and its version vector: it goes by one generation from
+its first row to its last. Another one is loaded whole before it replaces the one that is held. A part is used only if
+the cached version is the one in the vector, written under the Redis that is up now; otherwise it is loaded, or the task
+waits and says so. So a lost, old or damaged index can delay a publication, never misroute it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from infra.kafka.dialects import librdkafka
 from infra.logs import logger, set_up
 from infra.schema_registry import open_schemas
 from state.compiled_part import CompiledPart
+from state.config import Config
 from state.control.protocol import Republish, encode
 from state.distribution.assignment import Assignment
 from state.keys import Key, index_keys
-from state.redis_index import RedisIndex, Version, groups_version
+from state.redis_index import RedisIndex, Version, groups_version, trouble
 from state.routing.junction import Junction
 from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot
+from state.space.encodings.schemas import Schemas
 from state.space.grid import Grid
 from streaming.boot import Boot
 
@@ -38,92 +41,50 @@ STALE_AFTER_S = 3.0
 """With `stale = "route"`: how long a task waits for Redis before it goes on with what it has."""
 
 
-class IndexCache:
-    """One per Python worker, kept in this module so that it outlives tasks."""
+class Held:
+    """The index of one generation, as far as it is loaded."""
 
-    def __init__(self, boot: Boot) -> None:
-        self.boot = boot
-        self.config = boot.config
-        self.keys = index_keys(boot.config, boot.hosts)
-        self.redis = RedisIndex(boot.config)
-        self.grids = {name: Grid.of(event_type) for name, event_type in boot.config.types.items()}
+    def __init__(self, config: Config, generation: int, schemas: Schemas) -> None:
+        self.config = config
+        self.schemas = schemas
+        self.generation = generation
+        self.keys = index_keys(config, config.deployment.hosts)
+        self.grids = {name: Grid.of(event_type) for name, event_type in config.types.items()}
+        self.sharing: dict[str, tuple[str, Sharing]] = {}
+        """By broker: version and assignment."""
+        self.snapshot: Snapshot | None = None
         self._parts: dict[Key, tuple[str, CompiledPart]] = {}
         self._junctions: dict[tuple[str, str], Junction] = {}
-        self._sharing: dict[str, tuple[str, Sharing]] = {}
-        """By broker: version and assignment."""
-        self._snapshot: Snapshot | None = None
-        self._asked: dict[Key, float] = {}
-        self._schemas = open_schemas(boot.config)
-        self._producer: Producer | None = None
 
-    def snapshot(self) -> Snapshot:
-        """The index that is in force now; waits until it is complete."""
-        started, told = time.monotonic(), ""
-        while True:
-            why = self._refresh()
-            if not why and self._snapshot is not None:
-                if told:
-                    _log.info("routing goes on")
-                return self._snapshot
-            waited = time.monotonic() - started
-            if self.config.deployment.stale == "route" and self._snapshot is not None and waited > STALE_AFTER_S:
-                # nobody may be served by an old assignment: its readers may have left
-                return replace(self._snapshot, sharing={}, stale=True)
-            if why != told and waited > 1.0:
-                _log.warning("routing waits: %s", why)
-                told = why
-            time.sleep(POLL_S)
-
-    def _refresh(self) -> str:
-        """Bring the cache up to the vector; return why that is not possible, or nothing."""
-        try:
-            run, vector = self.redis.vector()
-            return self._load(run, vector)
-        except (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ResponseError) as error:
-            return f"redis is away ({type(error).__name__})"
-
-    def _load(self, run: str, vector: Mapping[str, Version]) -> str:
-        stale, batch = [], 0
+    def stale(self, run: str, vector: Mapping[str, Version]) -> list[Key] | None:
+        """The parts that are not held as the vector has them; None where it is not complete."""
+        found = []
         for key in self.keys:
             version = vector.get(str(key))
-            if version is None or version.run != run or version.generation != self.boot.generation:
-                return "the index in redis is not complete"
-            batch = max(batch, version.batch)
-            held = self._parts.get(key)
-            if held is None or held[0] != version.epoch:
-                stale.append(key)
-        loaded = {}
-        for key, part in zip(stale, self.redis.load(stale), strict=True):
-            if part is None:
-                self._ask(key)
-                return "a part of the index in redis is lost or damaged"
-            loaded[key] = part
-        if self._load_groups(run, vector):
-            self._snapshot = None
-        # all or nothing: a part that is held counts as joined
+            if version is None or version.run != run:
+                return None
+            known = self._parts.get(key)
+            if known is None or known[0] != version.epoch:
+                found.append(key)
+        return found
+
+    def take(
+        self,
+        loaded: Mapping[Key, tuple[str, CompiledPart]],
+        sharing: dict[str, tuple[str, Sharing]],
+        vector: Mapping[str, Version],
+    ) -> None:
+        """Take in all that changed, all or nothing: a part that is held counts as joined."""
+        if {b: version for b, (version, _) in sharing.items()} != {b: v for b, (v, _) in self.sharing.items()}:
+            self.snapshot = None
+        self.sharing = sharing
         self._parts.update(loaded)
         if loaded:
-            self._update(stale)
-        self._publish(f"{self.boot.generation}.{batch}")
-        return ""
-
-    def _load_groups(self, run: str, vector: Mapping[str, Version]) -> bool:
-        """Bring the assignments up to the vector; a lost one means unicast. Tell whether anything changed."""
-        before = {broker: version for broker, (version, _) in self._sharing.items()}
-        for broker in self.config.distribution:
-            version = groups_version(vector, broker, run, self.boot.generation)
-            held = self._sharing.get(broker)
-            if version is None:
-                self._sharing.pop(broker, None)
-            elif held is None or held[0] != version.epoch:
-                loaded = self.redis.load_groups(broker)
-                self._sharing.pop(broker, None)
-                if loaded is not None:
-                    self._sharing[broker] = loaded[0], Sharing(Assignment.decode(loaded[1]))
-        return before != {broker: version for broker, (version, _) in self._sharing.items()}
+            self._update(list(loaded))
+        self._publish(f"{self.generation}.{max((vector[str(key)].batch for key in self.keys), default=0)}")
 
     def _update(self, stale: list[Key]) -> None:
-        """Take in the parts that changed; between tasks nobody reads."""
+        """Join the parts that changed; between tasks nobody reads."""
         gc.unfreeze()
         changed: dict[tuple[str, str], dict[Key, CompiledPart]] = defaultdict(dict)
         for key in stale:
@@ -133,19 +94,106 @@ class IndexCache:
                 junction = Junction(self.config.types[type_name], self.grids[type_name])
                 self._junctions[broker, type_name] = junction
             self._junctions[broker, type_name].update(parts)
-        self._snapshot = None
+        self.snapshot = None
         # the worker collects garbage after every task: keep the index out of its sight
         gc.collect()
         gc.freeze()
 
     def _publish(self, epoch: str) -> None:
-        if self._snapshot is not None and self._snapshot.epoch == epoch:
+        if self.snapshot is not None and self.snapshot.epoch == epoch:
             return
         by_type: dict[str, dict[str, Junction]] = {t: {} for t in self.config.types}
         for (broker, type_name), junction in self._junctions.items():
             by_type[type_name][broker] = junction
-        sharing = {broker: held for broker, (_, held) in self._sharing.items()}
-        self._snapshot = Snapshot(self.config, epoch, by_type, sharing, schemas=self._schemas)
+        sharing = {broker: held for broker, (_, held) in self.sharing.items()}
+        self.snapshot = Snapshot(self.config, epoch, by_type, sharing, schemas=self.schemas)
+
+
+class IndexCache:
+    """One per Python worker, kept in this module so that it outlives tasks."""
+
+    def __init__(self, boot: Boot) -> None:
+        self.config = boot.config
+        self.redis = RedisIndex(boot.config)
+        self._held: Held | None = None
+        self._asked: dict[Key, float] = {}
+        self._schemas = open_schemas(boot.config)
+        self._producer: Producer | None = None
+
+    def snapshot(self) -> Snapshot:
+        """The index that is in force now; waits until it is complete."""
+        started, told = time.monotonic(), ""
+        while True:
+            why = self._refresh()
+            held = None if self._held is None else self._held.snapshot
+            if not why and held is not None:
+                if told:
+                    _log.info("routing goes on")
+                return held
+            waited = time.monotonic() - started
+            if self.config.deployment.stale == "route" and held is not None and waited > STALE_AFTER_S:
+                # nobody may be served by an old assignment: its readers may have left
+                return replace(held, sharing={}, stale=True)
+            if why != told and waited > 1.0:
+                _log.warning("routing waits: %s", why)
+                told = why
+            time.sleep(POLL_S)
+
+    def _refresh(self) -> str:
+        """Bring the cache up to what is in force; return why that is not possible, or nothing."""
+        try:
+            run, generation = self.redis.current()
+            if generation is None:
+                return "the index in redis is not complete"
+            if self._held is None or self._held.generation != generation:
+                return self._take_up(run, generation)
+            return self._load(self._held, run)
+        except redis.RedisError as error:
+            return f"redis is away ({trouble(error)})"
+
+    def _take_up(self, run: str, generation: int) -> str:
+        """Go over to another generation, whole; what is held stays until then."""
+        shared = self.redis.configuration(generation)
+        if shared is None:
+            return "the index in redis is not complete"
+        held = Held(self.config.adopting(shared), generation, self._schemas)
+        why = self._load(held, run)
+        if not why:
+            if self._held is not None:
+                _log.info("routing by generation %d", generation)
+            self._held = held
+        return why
+
+    def _load(self, held: Held, run: str) -> str:
+        """Bring one generation up to its vector."""
+        now, vector = self.redis.vector(held.generation)
+        if now != run:
+            return "redis was started again"
+        stale = held.stale(run, vector)
+        if stale is None:
+            return "the index in redis is not complete"
+        loaded = {}
+        for key, part in zip(stale, self.redis.load(stale, held.generation), strict=True):
+            if part is None:
+                self._ask(key)
+                return "a part of the index in redis is lost or damaged"
+            loaded[key] = part
+        held.take(loaded, self._assignments(held, run, vector), vector)
+        return ""
+
+    def _assignments(self, held: Held, run: str, vector: Mapping[str, Version]) -> dict[str, tuple[str, Sharing]]:
+        """By broker: the assignment that is in force; a lost one means unicast."""
+        found = {}
+        for broker in held.config.distribution:
+            version = groups_version(vector, broker, run, held.generation)
+            known = held.sharing.get(broker)
+            if version is None:
+                continue
+            if known is not None and known[0] == version.epoch:
+                found[broker] = known
+            elif (loaded := self.redis.load_groups(broker, held.generation)) is not None:
+                found[broker] = loaded[0], Sharing(Assignment.decode(loaded[1]))
+        return found
 
     def count(self, figures: Mapping[str, int]) -> None:
         """Add to the live figures; they are for people, so an absent Redis costs nothing but the figures."""
@@ -165,12 +213,12 @@ class IndexCache:
         self._producer.flush(5.0)
 
 
-_caches: dict[tuple[str, int], IndexCache] = {}
+_caches: dict[str, IndexCache] = {}
 
 
 def cache(boot: Boot) -> IndexCache:
-    """The cache of this worker for this life of the queries."""
-    identity = (repr(boot.config), boot.generation)
+    """The cache of this worker; it outlives the query, whose next life may have another configuration."""
+    identity = repr(boot.config.deployment)
     if identity not in _caches:
         set_up(boot.config, "route")
         _caches.clear()

@@ -6,12 +6,14 @@ lock the checkpoint ─> topics ─> generation (continue, or rebuild from the r
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import threading
 import time
 from types import FrameType
 
+import redis
 from pyspark.sql import SparkSession
 
 from infra.kafka import open_transport
@@ -23,6 +25,7 @@ from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
 from state.warm import warm
 from streaming.boot import Boot
+from streaming.broker_clock import BrokerClock
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.generations import Generations, Seeded
 from streaming.group_keeper import GroupKeeper
@@ -51,6 +54,7 @@ class Job:
         self.redis = RedisIndex(config)
         self.transport = open_transport(config)
         self.writer = DriverWriter(config)
+        self.clock = BrokerClock(config)
         self.timers = Timers(config, self.writer.send)
         self.offsets = Offsets(config, self.transport)
         self.groups: GroupKeeper | None = None
@@ -78,7 +82,7 @@ class Job:
         spark.streams.addListener(listener)
         self._announce(generation)
         boot = Boot(self._with_sources(), generation.number)
-        queries = Queries(spark, boot, generation, self.checkpoint, self.offsets)
+        queries = Queries(spark, boot, generation, self.checkpoint, self.offsets, self._lost)
         metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
         if metrics is not None:
             _log.info("metrics at port %d", metrics.port)
@@ -96,12 +100,12 @@ class Job:
 
     def _until_ready(self, queries: Queries, listener: ProgressListener, seeded: Seeded) -> None:
         """Say `ready` once both queries run and the state of a new generation is in."""
-        while not self.stopping.is_set() and queries.all_run():
-            if self.offsets.reached(listener.latest.get("control"), seeded):
-                break
+        while not self.stopping.is_set():
+            if queries.all_run() and self.offsets.reached(listener.latest.get("control"), seeded):
+                print("ready", flush=True)
+                return
+            queries.restart_failed()
             time.sleep(0.05)
-        if not self.stopping.is_set():
-            print("ready", flush=True)
 
     def _supervise(self, queries: Queries, watch: Watch) -> None:
         while not self.stopping.wait(TICK_S):
@@ -113,6 +117,7 @@ class Job:
         listener.close()
         spark.stop()
         self.writer.nudge(10.0)
+        self.clock.close()
         self.registry.close()
         if self.groups is not None:
             self.groups.close()
@@ -158,6 +163,11 @@ class Job:
         """The configuration with the topics that its patterns match now; later ones are found by the watch."""
         return self.config.with_topics(retried(self.topics.existing), sinks(self.registry.facts.values()))
 
+    def _lost(self, query: str, records: int) -> None:
+        """Count what a query passed over."""
+        with contextlib.suppress(redis.RedisError):  # it was said; the figure is for people
+            self.redis.count({f"lost:{query}": records})
+
     def _watch(self, generation: Generation, listener: ProgressListener, queries: Queries) -> Watch:
         return Watch(
             self.config,
@@ -165,7 +175,9 @@ class Job:
             registry=self.registry,
             timers=self.timers,
             groups=self.groups,
+            clock=self.clock,
             listener=listener,
+            ended=lambda: queries.ended("route"),
             redis=self.redis,
             topics=self.topics,
             writer=self.writer,

@@ -27,6 +27,7 @@ HELP = {
     "distribution_saved_total": "copies that one message for several clients saved, by method",
     "distribution_discarded_total": "copies that readers of shared topics threw away, by method",
     "distribution_spared_total": "copies that readers of a group were spared, by unicast instead",
+    "lost_total": "records that Kafka deleted before a query had read them",
     "batch_seconds": "duration of the last batch",
     "lag": "records not read yet",
 }
@@ -60,6 +61,8 @@ def samples(figures: dict[str, str]) -> Iterable[Sample]:
             yield _LINKS[kind], {"link": what}, float(text)
         elif kind == "pruned":
             yield "prunings_total", {"kind": what}, float(text)
+        elif kind == "lost":
+            yield "lost_total", {"query": what}, float(text)
         elif kind == "distribution":
             broker, _, counted = what.partition(":")
             method, _, figure = counted.partition("_")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from infra.kafka import Transport
@@ -13,6 +14,27 @@ from streaming.progress import group
 
 EARLIEST = -2
 _log = logger("offsets")
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Records of a partition that Kafka deleted before a query had read them.
+
+    >>> print(Gap("hilcast.publications", 0, 40, 52))
+    hilcast.publications/0: offsets 40 to 51
+    """
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        return self.end - self.first
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}: offsets {self.first} to {self.end - 1}"
 
 
 class Offsets:
@@ -59,6 +81,20 @@ class Offsets:
                 offset = EARLIEST
             starting[topic][str(number)] = offset
         return starting
+
+    def gaps(self, query: str, topics: list[str]) -> list[Gap]:
+        """What Kafka no longer holds of what a query had still to read, by where its group stands."""
+        partitions = [(topic, number) for topic in topics for number in self._partitions(topic)]
+        committed = retried(lambda: self._transport.committed(group(self.config, query), partitions))
+        found = []
+        for topic, number in partitions:
+            low, high = self._span(topic, number)
+            at = committed.get((topic, number), 0)
+            if at < low:
+                found.append(Gap(topic, number, at, low))
+            elif at > high:  # the topic was made anew: what it held is gone, and nobody knows how much that was
+                found.append(Gap(topic, number, high, at))
+        return found
 
     @staticmethod
     def reached(progress: dict[str, Any] | None, wanted: dict[str, dict[str, int]]) -> bool:

@@ -25,11 +25,11 @@ from streaming.index_cache import cache
 from streaming.settings import OUTPUT, sink_options, source_options
 
 
-def records(spark: SparkSession, config: Config, starting_offsets: str) -> DataFrame:
+def records(spark: SparkSession, config: Config, starting_offsets: str, *, lossy: bool = False) -> DataFrame:
     """The input of the route query."""
     reader = (
         spark.readStream.format("kafka")
-        .options(**source_options(config))
+        .options(**source_options(config, lossy=lossy))
         .option("subscribe", ",".join(input_topics(config)))
         .option("startingOffsets", starting_offsets)
     )
@@ -39,11 +39,17 @@ def records(spark: SparkSession, config: Config, starting_offsets: str) -> DataF
 
 
 def start(
-    spark: SparkSession, boot: Boot, starting_offsets: str, checkpoint: str, name: str = "route"
+    spark: SparkSession,
+    boot: Boot,
+    starting_offsets: str,
+    checkpoint: str,
+    name: str = "route",
+    *,
+    lossy: bool = False,
 ) -> StreamingQuery:
-    """Start the route query."""
+    """Start the route query; `lossy`: it goes on where Kafka has deleted what it has not read."""
     return (
-        records(spark, boot.config, starting_offsets)
+        records(spark, boot.config, starting_offsets, lossy=lossy)
         .mapInArrow(partial(route_batches, boot), OUTPUT)
         .writeStream.format("kafka")
         .options(**sink_options(boot.config))

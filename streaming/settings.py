@@ -77,15 +77,17 @@ SINK = {
 
 SOURCE = {
     "includeHeaders": "true",
-    "failOnDataLoss": "true",
     "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
     "kafka.fetch.max.wait.ms": "100",
 }
 
 
-def source_options(config: Config) -> dict[str, str]:
-    """Options of every Kafka source."""
-    return SOURCE | {f"kafka.{name}": value for name, value in java(config).items()}
+def source_options(config: Config, *, lossy: bool = False) -> dict[str, str]:
+    """Options of every Kafka source; `lossy`: it goes on where Kafka has deleted what it has not read."""
+    given = {f"kafka.{name}": value for name, value in java(config).items()}
+    # what a producer took back must not be routed, whatever else was set
+    ours = {"failOnDataLoss": str(not lossy).lower(), "kafka.isolation.level": "read_committed"}
+    return SOURCE | given | ours
 
 
 def sink_options(config: Config) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""Time to live and the end of tombstones: the one clock of the control plane, in the driver.
+"""Time to live and the end of tombstones: the control plane's one look at a clock, which is Kafka's.
 
 The core has no clock. A follower of the registry knows every expiry; when one is due it sends `expire(id, version)` to
-the home that owns it, and again after a while if the registry still shows the fact alive.
+the home that owns it, and again after a while if the registry still shows the fact alive. Due times are counted from
+log-append times, and so judged by Kafka's time (`broker_clock.py`), never by the driver's.
 """
 
 from __future__ import annotations
@@ -37,8 +38,13 @@ class Timers:
             due = fact.timestamp_ms + self.config.settings.tombstone_hours * 3_600_000
             heapq.heappush(self._due, (due, key, fact.version, False))
 
+    @property
+    def next_ms(self) -> int | None:
+        """When something may be due next."""
+        return self._due[0][0] if self._due else None
+
     def fire(self, now_ms: int, facts: dict[FactKey, Fact]) -> int:
-        """Send what is due; return how many."""
+        """Send what is due at this time of Kafka's; return how many."""
         sent = 0
         while self._due and self._due[0][0] <= now_ms:
             _, key, version, live = heapq.heappop(self._due)

@@ -10,7 +10,6 @@ A duty that Kafka or Redis does not let it do now is done the next time.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from state.errors import HilcastError
 from state.keys import Key, index_keys
 from state.redis_index import RedisIndex
 from state.space.grid import Grid
+from streaming.broker_clock import BrokerClock
 from streaming.group_keeper import GroupKeeper
 from streaming.progress import ProgressListener
 from streaming.registry import RegistryReader, sinks
@@ -62,7 +62,9 @@ class Watch:
         registry: RegistryReader,
         timers: Timers,
         groups: GroupKeeper | None,
+        clock: BrokerClock,
         listener: ProgressListener,
+        ended: Callable[[], int],
         redis: RedisIndex,
         topics: TopicKeeper,
         writer: DriverWriter,
@@ -73,6 +75,7 @@ class Watch:
         self.registry, self.timers, self.groups, self.listener = registry, timers, groups, listener
         self.redis, self.topics, self.writer = redis, topics, writer
         self._route = route
+        self.clock, self._ended = clock, ended
         self._keys = index_keys(config, config.deployment.hosts)
         self._beaten = (float("-inf"), 0)
         self._republished: dict[Key, float] = {}
@@ -118,7 +121,9 @@ class Watch:
             self.timers.follow(key, fact)
             if self.groups is not None:
                 self.groups.follow(key, fact)
-        if self.timers.fire(int(time.time() * 1000), self.registry.facts):
+        next_ms = self.timers.next_ms
+        now_ms = None if next_ms is None else self.clock.due(next_ms)
+        if now_ms is not None and self.timers.fire(now_ms, self.registry.facts):
             self.writer.flush()
 
     def _beat(self) -> None:
@@ -154,10 +159,8 @@ class Watch:
     def _regroup(self) -> None:
         if self.groups is None:
             return
-        routed = self.listener.latest.get("route")
-        began_s = None if routed is None else datetime.datetime.fromisoformat(routed["began"]).timestamp()
         try:
-            self.groups.tick(began_s)
+            self.groups.tick(self._ended)
         except redis.RedisError:
             return  # away: everybody is served by unicast once it is back, until it is asked again in a second
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, Message, Producer
 
 from infra.kafka.dialects import librdkafka
+from infra.kafka.transport import away, not_sent
 from infra.logs import logger
 from state.config import Config
 from state.control.protocol import Message as ControlMessage
 from state.control.protocol import encode
+from state.errors import HilcastError
 from state.limits import OUTPUT_BYTES_MAX
 
 FLUSH_S = 60.0
@@ -20,6 +22,8 @@ class DriverWriter:
 
     def __init__(self, config: Config) -> None:
         self._control = config.topics.control
+        self._address = config.deployment.kafka
+        self._failed: list[HilcastError] = []
         self._producer = Producer(
             {
                 **librdkafka(config),
@@ -27,7 +31,7 @@ class DriverWriter:
                 "linger.ms": "5",
                 "message.max.bytes": str(OUTPUT_BYTES_MAX),
                 "delivery.report.only.error": True,
-                "on_delivery": _report,
+                "on_delivery": self._report,
             }
         )
 
@@ -44,15 +48,23 @@ class DriverWriter:
                 self._producer.poll(0.1)
 
     def flush(self) -> None:
-        """Return when everything that was handed over is written."""
+        """Return when everything that was handed over is written.
+
+        Guarantee: raises `kafka-send` if something was not written since the last call, `kafka-away` if something may
+        not be written yet.
+        """
         left = self._producer.flush(FLUSH_S)
-        assert left == 0, f"{left} control records could not be written in a minute"
+        failed, self._failed = self._failed, []
+        if failed:
+            raise failed[0]
+        if left:
+            raise away(self._address, f"{left} records wait to be written")
 
     def nudge(self, timeout_s: float) -> None:
         """Give what was handed over some time to be written."""
         self._producer.flush(timeout_s)
 
-
-def _report(error: KafkaError | None, message: Message) -> None:
-    if error is not None:
-        _log.error("a record for %r was not written: %s", message.topic(), error.str())
+    def _report(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            _log.error("a record for %r was not written: %s", message.topic(), error.str())
+            self._failed.append(not_sent(str(message.topic()), error.str()))

@@ -479,6 +479,7 @@ def prepared(services):
     index = RedisIndex(config)
     fates = {key: _fates(deployment, key) for key in deployment.index}
     index.publish({key: compile_part(part) for key, part in deployment.index.items()}, 1, 1, fates)
+    index.point(1, config.shared)
     index.close()
     return config
 

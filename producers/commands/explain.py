@@ -179,12 +179,13 @@ class RedisLook:
 
     def _load(self, key: Key) -> CompiledPart | None:
         if self._vector is None:
-            self._vector = self._index.vector()
+            run, generation = self._index.current()
+            self._vector = (run, {}) if generation is None else self._index.vector(generation)
         run, versions = self._vector
         version = versions.get(str(key))
         if version is not None and version.run != run:
             return None  # of a Redis before a restart: the router does not use it
-        loaded = self._index.load([key])[0]
+        loaded = self._index.newest([key])[0]
         return None if loaded is None else loaded[1]
 
     def fates(self, key: Key, neighbour: str, entries: Sequence[str]) -> list[Fate | None]:

@@ -88,22 +88,26 @@ def read_parts(config: Config, keys: Sequence[Key]) -> dict[Key, Part]:
     index = RedisIndex(config)
     client: Any = redis.Redis.from_url(config.deployment.redis, **config.redis)
     try:
-        run, vector = index.vector()
+        run, generation = index.current()
+        vector = {} if generation is None else index.vector(generation)[1]
         pipe = client.pipeline(transaction=False)
         for key in keys:
             name = f"{config.deployment.prefix}:{key.broker}:{key.type}:{key.part}"
             for what in ("meta", "local", "links"):
                 pipe.hgetall(f"{name}:{what}")
-            pipe.strlen(f"{name}:index")
-        answers = iter(pipe.execute())
+        told = [_texts(stored) for stored in pipe.execute()]
+        for key, meta in zip(keys, told[::3], strict=True):
+            name = f"{config.deployment.prefix}:{key.broker}:{key.type}:{key.part}"
+            pipe.strlen(f"{name}:index:{meta.get('generation')}")
+        answers, sizes = iter(told), iter(pipe.execute())
         reduced = iter(index.reduced([(key, n) for key in keys for n in config.overlay.neighbours(key.broker)]))
         parts = {}
         for key in keys:
             version, neighbours = vector.get(str(key)), config.overlay.neighbours(key.broker)
-            meta, local, links = (_texts(next(answers)) for _ in range(3))
+            meta, local, links = (next(answers) for _ in range(3))
             towards = {n: next(reduced) for n in neighbours}
             valid = version is not None and version.run == run
-            parts[key] = Part(key, version, valid, meta, local, links, towards, next(answers), frozenset(local))
+            parts[key] = Part(key, version, valid, meta, local, links, towards, next(sizes), frozenset(local))
         return _complete(index, parts)
     except redis.RedisError as error:
         raise away(error) from error
@@ -115,7 +119,7 @@ def read_parts(config: Config, keys: Sequence[Key]) -> dict[Key, Part]:
 def _complete(index: RedisIndex, parts: dict[Key, Part]) -> dict[Key, Part]:
     """Read the ids of parts with more subscriptions than the readable half shows from the packed one."""
     cut = [key for key, part in parts.items() if part.count("subscriptions") > len(part.local)]
-    for key, loaded in zip(cut, index.load(cut), strict=True):
+    for key, loaded in zip(cut, index.newest(cut), strict=True):
         if loaded is not None:
             parts[key] = replace(parts[key], ids=frozenset(loaded[1].ids))
     return parts

@@ -79,6 +79,7 @@ def figures(config: Config) -> dict[str, object]:
     offered, sent = raw.get("entries_offered", 0.0), raw.get("entries_sent", 0.0)
     counts["entries_saved"] = _whole(offered - sent)
     counts |= {f"pruned_{name[7:]}": _whole(n) for name, n in sorted(raw.items()) if name.startswith("pruned:")}
+    counts |= {f"lost_{name[5:]}": _whole(n) for name, n in sorted(raw.items()) if name.startswith("lost:")}
     return counts
 
 

@@ -36,7 +36,8 @@ def describe_sharing(config: Config, brokers: Iterable[str]) -> dict[str, dict[s
     index = RedisIndex(config)
     try:
         figures = {name: float(value) for name, value in index.figures().items() if name.startswith("distribution:")}
-        packed = {broker: index.load_groups(broker) for broker in chosen}
+        _, generation = index.current()
+        packed = {b: None if generation is None else index.load_groups(b, generation) for b in chosen}
     except redis.RedisError as error:
         raise away(error) from error
     finally:

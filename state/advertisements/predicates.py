@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from sortedcontainers import SortedDict
 
-from state.advertisements.extents import END, Extent, disjoint, is_points
+from state.advertisements.extents import END, Extent, disjoint
 from state.advertisements.normal import Leaf
 from state.advertisements.rows import Pool, grown
 from state.arrays import Ints
@@ -134,7 +134,7 @@ class PredicateTable(Pool[Leaf]):
         self.of_dimension: list[dict[int, None]] = [{} for _ in event_type.attributes]
         self._bounding: dict[int, dict[str, dict[int, None]]] = {i: {} for i in self.orders}
         """For each text of an attribute the predicates with a span that begins or ends there."""
-        self._points: dict[int, dict[int, None]] = {i: {} for i in self.orders}
+        self._closed: dict[int, dict[int, None]] = {i: {} for i in self.orders}
         self._patterned: dict[int, dict[int, None]] = {i: {} for i in self.orders}
         self.associations = 0
 
@@ -177,13 +177,13 @@ class PredicateTable(Pool[Leaf]):
         return np.sort(numbers[apart])
 
     def special(self, leaf: Leaf) -> list[int]:
-        """The stored predicates that codes do not decide: patterns, or texts against the leaf's patterns."""
+        """The stored predicates that codes do not decide: patterns, and what may share a single text with a pattern."""
         if leaf.dimension not in self.orders:
             return []
         patterned = self._patterned[leaf.dimension]
         if leaf.extent.patterned:
-            return [*patterned, *self._points[leaf.dimension]]
-        return list(patterned) if is_points(leaf.extent.spans) else []
+            return [*patterned, *self._closed[leaf.dimension]]
+        return list(patterned) if _closed(leaf.extent) else []
 
     def extent(self, number: int) -> Extent:
         """The values that a stored predicate allows."""
@@ -224,8 +224,8 @@ class PredicateTable(Pool[Leaf]):
         if leaf.dimension in self.orders:
             if leaf.extent.patterned:
                 kept.append(self._patterned[leaf.dimension])
-            elif leaf.extent.spans and is_points(leaf.extent.spans):
-                kept.append(self._points[leaf.dimension])
+            elif _closed(leaf.extent):
+                kept.append(self._closed[leaf.dimension])
         return kept
 
     def _relabel(self, dimension: int, moved: list[str]) -> None:
@@ -257,3 +257,12 @@ class PredicateTable(Pool[Leaf]):
 
 def _bounds(extent: Extent) -> list[str]:
     return [bound for span in extent.spans for bound in span if bound is not END]
+
+
+def _closed(extent: Extent) -> bool:
+    """Whether a span ends with a text that it holds: `<= 'a'`, `= 'a'`.
+
+    All that it shares with a pattern may be that one text, which the pattern then decides (`LIKE 'a_'` and `<= 'a'`).
+    What a pattern's own span ends with it never holds, so no other span can share just one text with it.
+    """
+    return any(isinstance(high, str) and high.endswith("\0") for _, high in extent.spans)

@@ -11,7 +11,7 @@ from state.compiled_part import compile_part
 from state.control.context import Context, Result
 from state.control.home import Home, refusal
 from state.control.part import Part
-from state.control.protocol import Change, Expire, Forget, Message, Republish, Resync, Seed, decode
+from state.control.protocol import Amend, Change, Expire, Forget, Message, Republish, Resync, Seed, decode
 from state.control.streams import seeded
 from state.errors import HilcastError
 from state.keys import UNROUTABLE, Key
@@ -37,8 +37,10 @@ def handle(key: str, state: bytes | None, records: list[Record], context: Contex
         except HilcastError as error:
             bad.append((record, error.reason))
     if state is None:
-        # a key that has a state has begun: a seed that comes again is no new beginning
         state = seeded([m for _, m in messages if isinstance(m, Seed)], context.generation)
+    else:
+        # a key that has a state has begun: what belongs to the beginning and comes again is no new one
+        messages = [(record, m) for record, m in messages if not isinstance(m, Amend)]
     parsed = Key.parse(key)
     result = (_home if parsed.is_home else _part)(parsed, state, messages, context)
     for record, reason in bad:
@@ -48,6 +50,10 @@ def handle(key: str, state: bytes | None, records: list[Record], context: Contex
 
 def _home(key: Key, state: bytes | None, messages: list[tuple[Record, Message | None]], context: Context) -> Result:
     home = Home(key, state, context)
+    for _, message in messages:
+        # they belong to the beginning, as seeds do: what the inboxes say came later
+        if isinstance(message, Amend) and message.generation == context.generation:
+            home.amend(message)
     for record, message in messages:
         if message is None:
             home.register(record)

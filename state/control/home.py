@@ -22,9 +22,9 @@ import msgspec
 from state import formats
 from state.compiled_part import LocalEntry
 from state.control.context import Context, Result
-from state.control.facts import Fact, Kind, Name, encode_fact
+from state.control.facts import Fact, Kind, Name, decode_fact, encode_fact
 from state.control.placement import Placement, Placing
-from state.control.protocol import Advertised, Expire, Forget, Resync, encode
+from state.control.protocol import Advertised, Amend, Expire, Forget, Resync, encode
 from state.control.streams import Outbox
 from state.control.travelling import Filters, Travelling, TravellingState
 from state.errors import HilcastError
@@ -131,6 +131,18 @@ class Home:
             self._answer("refused", name, fact, fact.origin, error)
             return
         self._enter(name, fact, placement)
+
+    def amend(self, message: Amend) -> None:
+        """Take what the registry says of an id since this generation was built from it."""
+        name = Name(Kind.of(message.advertisement), message.id)
+        known = self.state.facts[name.kind].pop(name.id, None)
+        if known is not None:
+            for part in known.parts:
+                self._drop(part, name)
+            self.travelling.leave(name)
+            self.entered.discard(name)
+        if message.fact is not None:
+            self.restore(name, decode_fact(message.fact))
 
     # ── decisions ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -3,7 +3,7 @@
     home ──Change──> part                        local entries, clipped to the part
     part ──Change──> same part at a neighbour    what the reduction says the neighbour must hold
     part ──Resync──> whoever it missed something from
-    driver ──> any key                           Seed, Expire, Forget, Republish
+    driver ──> any key                           Seed, Amend, Expire, Forget, Republish
 
 A `Change` is one step, or a piece of one, of the stream from its source to its receiver (`streams.py`).
 
@@ -107,7 +107,18 @@ class Seed(msgspec.Struct, tag="seed", array_like=True, frozen=True):
     format: int = FORMAT
 
 
-Message = Union[Change, Resync, Expire, Forget, Republish, Seed]  # noqa: UP007 msgspec reads the union at run time
+class Amend(msgspec.Struct, tag="amend", array_like=True, frozen=True):
+    """What the registry says of an id since this generation was built from it; it stands right behind the seeds."""
+
+    generation: int
+    advertisement: bool
+    id: str
+    fact: bytes | None
+    """As the registry has it; None: nothing any more."""
+    format: int = FORMAT
+
+
+Message = Union[Change, Resync, Expire, Forget, Republish, Seed, Amend]  # noqa: UP007 msgspec reads the union at run time
 
 _decoder = msgspec.msgpack.Decoder(Message)
 _encoder = msgspec.msgpack.Encoder()

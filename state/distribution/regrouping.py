@@ -25,7 +25,7 @@ Guarantee: a message that names a client lies in one of the spans that the clien
                   have.
 
 Times: `look` is paced by any clock that only goes forward. The time of a switch is compared with the beginning of route
-batches, so both are of one clock, that of the machine on which the driver runs.
+batches, and with nothing else: both are of one clock that is never set back. The driver counts batches instead.
 """
 
 from __future__ import annotations

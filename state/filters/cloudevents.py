@@ -168,8 +168,8 @@ def _size(value: object) -> int:
 
 
 def _scalar_size(value: object) -> int:
-    if isinstance(value, int) and value.bit_length() > 4 * BYTES_MAX:
-        return BYTES_MAX + 1  # more than four bits to each digit; Python refuses to print the very long ones
+    if isinstance(value, int) and 3 * value.bit_length() > 10 * BYTES_MAX:
+        return BYTES_MAX + 1  # a digit has less than 10/3 bits; Python refuses to print more than 4,300 of them
     try:
         return len(json.dumps(value, ensure_ascii=False).encode())
     except UnicodeEncodeError:

@@ -9,7 +9,7 @@ import numpy as np
 from state.arrays import Bools, Ints
 from state.kernels import njit
 from state.space.boxes import Boxes, Ranks
-from state.space.packing import PackedEntries, pack_boxes, pack_numbers
+from state.space.packing import Geometry, PackedEntries, pack_boxes, pack_numbers
 
 DEAD = -1
 """The owner of rows whose entry was removed."""
@@ -60,6 +60,34 @@ def contained(lows: Ranks, highs: Ranks, owners: Ints, low: Ranks, high: Ranks) 
             found[count] = i
             count += 1
     return found[:count]
+
+
+@njit
+def _disjoint(lows: Ranks, highs: Ranks) -> bool:
+    """Whether no two rows meet; rows that begin after another ends in the first dimension are passed over by a sort."""
+    order = np.argsort(lows[:, 0])
+    for a in range(len(order)):
+        i = order[a]
+        for b in range(a + 1, len(order)):
+            k = order[b]
+            if lows[k, 0] > highs[i, 0]:
+                break
+            meets = True
+            for j in range(1, lows.shape[1]):
+                if lows[i, j] > highs[k, j] or highs[i, j] < lows[k, j]:
+                    meets = False
+                    break
+            if meets:
+                return False
+    return True
+
+
+def entry_boxes(entry: Geometry) -> Boxes:
+    """The boxes of one entry, in memory that kernels can take. Asserts what `reduction.py` says of entries."""
+    assert isinstance(entry, Boxes)
+    boxes = entry.owned()
+    assert len(boxes) < 2 or _disjoint(boxes.lows, boxes.highs), "the boxes of one entry overlap"
+    return boxes
 
 
 class EntryRows:

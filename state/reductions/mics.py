@@ -87,6 +87,8 @@ class _News:
     ends: Ints
     owners: Ints
     sizes: Ints
+    first: int
+    """The number of the first entry; the others follow."""
 
 
 class Mics:
@@ -260,18 +262,25 @@ class Mics:
         gone += [id for id in added if id in self._owners]
         if not added and not gone:
             return Delta()
-        entries = list(added.values())
-        assert all(isinstance(entry, Ranges) for entry in entries)
+        news = self._checked([_ranges_of(entry) for entry in added.values()])
         mean = len(self._live) // max(1, len(self._owners))
-        changes = sum(map(len, entries)) + len(gone) * (1 + mean)
+        changes = len(news.starts) + len(gone) * (1 + mean)
         old = [self._owners.pop(id) for id in gone]
-        first = self._next
         for id in added:
             assert "\x00" not in id, "ids are packed with zero bytes between them"
             self._owners[id] = self._next
             self._next += 1
-        change = self._edit if self._edits(changes) else self._rebuild
-        return change(entries, first, old)  # type: ignore[arg-type]
+        return self._edit(news, old) if self._edits(changes) else self._rebuild(news, old)
+
+    def _checked(self, entries: Sequence[Ranges]) -> _News:
+        """The entries side by side. Asserts what `reduction.py` says of them, and that they stay in the domain."""
+        news = _side_by_side(entries, self._next)
+        assert (news.starts >= self.domain[0]).all(), "a range leaves the domain"
+        assert (news.ends <= self.domain[1]).all(), "a range leaves the domain"
+        assert (news.starts <= news.ends).all(), "a range is upside down"
+        others = news.owners[1:] != news.owners[:-1]
+        assert ((news.starts[1:] > news.ends[:-1]) | others).all(), "the ranges of one entry overlap"
+        return news
 
     def _edits(self, changes: int) -> bool:
         """Whether to edit range by range rather than to rebuild; if so, makes the table that can be."""
@@ -284,19 +293,14 @@ class Mics:
             self._table = IntervalTable(self.table(), self._gap)
         return True
 
-    def _edit(self, entries: Sequence[Ranges], first: int, old: list[int]) -> Delta:
-        """Change range by range: add entries under numbers from `first` on, then take out the `old` numbers."""
+    def _edit(self, news: _News, old: list[int]) -> Delta:
+        """Change range by range: add the news, then take out the `old` numbers."""
         table, journal = self._table, Journal()
         assert table is not None
         self._arrays, self._rebuilds = None, 0
-        rows = [
-            (start, end, number)
-            for number, entry in enumerate(entries, first)
-            for start, end in zip(entry.starts.tolist(), entry.ends.tolist(), strict=True)
-        ]
-        outside = self._judge(table, rows, entries, first)
+        rows = list(zip(news.starts.tolist(), news.ends.tolist(), news.owners.tolist(), strict=True))
+        outside = self._judge(table, rows, news)
         for start, end, number in rows:
-            assert self.domain[0] <= start <= end <= self.domain[1], "a range leaves the domain"
             if self._gap:
                 self._covered += cells_of(self._live.uncovered(start, end))
             self._live.insert(start, end, number)
@@ -316,21 +320,19 @@ class Mics:
         added = {range_id(s, e): Ranges(np.array([s]), np.array([e])) for s, e in net.added}
         return Delta(added, tuple(range_id(*ends) for ends in net.removed))  # type: ignore[arg-type]
 
-    def _judge(
-        self, table: IntervalTable, rows: list[tuple[int, int, int]], entries: Sequence[Ranges], first: int
-    ) -> list[tuple[int, int]]:
+    def _judge(self, table: IntervalTable, rows: list[tuple[int, int, int]], news: _News) -> list[tuple[int, int]]:
         """Count what the table says of each new range and entry; return the ranges that it does not hold."""
-        outside, held, counts = [], [0] * len(entries), self._counts
+        outside, held, counts = [], [0] * len(news.sizes), self._counts
         for start, end, number in rows:
             if table.find(start, end) is not None:
-                held[number - first] += 1
+                held[number - news.first] += 1
                 counts["ranges_covered" if self._live.furthest(start) >= end else "ranges_subsumed"] += 1
             else:
                 counts["ranges_merged" if table.touches(start, end) else "ranges_apart"] += 1
                 outside.append((start, end))
-        for count, entry in zip(held, entries, strict=True):
-            if len(entry):
-                counts[_outcome(count, len(entry))] += 1
+        for count, size in zip(held, news.sizes.tolist(), strict=True):
+            if size:
+                counts[_outcome(count, size)] += 1
         return outside
 
     def _note(self, journal: Journal, edit: Edit) -> None:
@@ -353,11 +355,9 @@ class Mics:
                 right = self.domain[1] if following is None else following - 1
                 self._note(journal, table.cut(left, right))
 
-    def _rebuild(self, entries: Sequence[Ranges], first: int, old: list[int]) -> Delta:
+    def _rebuild(self, news: _News, old: list[int]) -> Delta:
         """Change everything at once, from the live ranges: what `_edit` does, in a few passes over arrays."""
-        before, news = self.table(), _side_by_side(entries, first)
-        assert (news.starts >= self.domain[0]).all(), "a range leaves the domain"
-        assert (news.ends <= self.domain[1]).all(), "a range leaves the domain"
+        before = self.table()
         self._judge_all(before, news)
         starts, ends, owners = self._live.columns()
         if old:
@@ -508,7 +508,12 @@ def _side_by_side(entries: Sequence[Ranges], first: int) -> _News:
     empty = [np.empty(0, np.int64)]
     starts = np.concatenate([entry.starts for entry in entries] or empty)
     ends = np.concatenate([entry.ends for entry in entries] or empty)
-    return _News(starts, ends, np.repeat(np.arange(first, first + len(entries)), sizes), sizes)
+    return _News(starts, ends, np.repeat(np.arange(first, first + len(entries)), sizes), sizes, first)
+
+
+def _ranges_of(entry: Geometry) -> Ranges:
+    assert isinstance(entry, Ranges)
+    return entry
 
 
 def _outcome(held: int, size: int) -> str:

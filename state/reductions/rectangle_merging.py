@@ -26,7 +26,7 @@ import numpy as np
 
 from state import formats
 from state.arrays import Bools, Floats, Ints
-from state.reductions.entry_rows import EntryRows
+from state.reductions.entry_rows import EntryRows, entry_boxes
 from state.reductions.parameters import MergingSettings, read
 from state.reductions.reduction import Decision, Delta, Fate
 from state.space.boxes import Boxes, Ranks
@@ -110,9 +110,8 @@ class RectangleMerging:
         self._before = {}
         news: dict[str, Boxes] = {}
         for id, boxes in added.items():
-            assert isinstance(boxes, Boxes)
             if self._entries.get(id) != boxes:
-                news[id] = boxes.owned()
+                news[id] = entry_boxes(boxes)
         gone = [id for id in dict.fromkeys(removed) if id in self._entries and id not in added]
         homeless = self._take_apart([*gone, *(id for id in news if id in self._entries)])
         for id in gone:
@@ -225,9 +224,8 @@ class RectangleMerging:
 
     def decide(self, entry: Geometry) -> Decision:
         """Covered if each of its boxes lies in one rectangle."""
-        assert isinstance(entry, Boxes)
         by: dict[str, None] = {}
-        for low, high in entry.owned():
+        for low, high in entry_boxes(entry):
             held = self._holding(low, high)
             if held is None:
                 return Decision(False, tuple(by), "a box lies in no single rectangle")

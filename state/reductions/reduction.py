@@ -7,6 +7,9 @@ add and ids to remove. The neighbour applies a delta as one step, additions befo
     other interfaces ──update(added, removed)──> Reduction ──Delta──> neighbour
                                                      └── forwarded(): what the neighbour now holds
 
+An entry's boxes, or ranges, share no point: filters give them so, and what counts hits relies on it. An entry may be
+empty: a filter clipped to a cube that it does not meet.
+
 Two families share the interface. *Box* reductions (none, covering, negative-space, probabilistic, hybrid) take and
 forward `Boxes`, an entry going whole under its own id. *Range* reductions (mics) take and forward `Ranges`, and a
 forwarded entry is one Hilbert range whose id is made from its ends: anonymous, as in [MICS09].
@@ -93,7 +96,11 @@ class Reduction(Protocol):
     """
 
     def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
-        """Apply one change as one step; an id in `added` that is live is replaced, unknown `removed` are ignored."""
+        """Apply one change as one step; an id in `added` that is live is replaced.
+
+        Of `removed`, what is not live and what is said again is ignored, and so is what stands in `added`. Asserts,
+        before anything changes, that the boxes of each entry are disjoint, or its ranges sorted and disjoint.
+        """
         ...
 
     def decide(self, entry: Geometry) -> Decision:

@@ -24,7 +24,7 @@ import msgspec
 
 from state import formats
 from state.formats import unreadable
-from state.reductions.entry_rows import EntryRows, largest_first
+from state.reductions.entry_rows import EntryRows, entry_boxes, largest_first
 from state.reductions.reduction import Decision, Delta, Fate
 from state.space.boxes import Boxes
 from state.space.packing import Geometry, PackedEntries, pack_numbers, unpack_entries, unpack_numbers
@@ -94,10 +94,9 @@ class Withholding(ABC):
         leaving = [id for id in dict.fromkeys(removed) if id not in added and self._entry(id) is not None]
         news: dict[str, Boxes] = {}
         for id, boxes in added.items():
-            assert isinstance(boxes, Boxes)
             before = self._entry(id)
             if before is None or before != boxes:
-                news[id] = boxes.owned()
+                news[id] = entry_boxes(boxes)
             if before is not None and id in news:
                 leaving.append(id)
         again = self._take_out(leaving) if leaving else {}
@@ -194,8 +193,8 @@ class Withholding(ABC):
 
     def decide(self, entry: Geometry) -> Decision:
         """Say what adding `entry` would mean now; changes nothing."""
-        assert isinstance(entry, Boxes)
-        return self._judge("", entry.owned(), dict.fromkeys(self._counts, 0)) if len(entry) else EMPTY
+        boxes = entry_boxes(entry)
+        return self._judge("", boxes, dict.fromkeys(self._counts, 0)) if len(boxes) else EMPTY
 
     def forwarded(self) -> dict[str, Geometry]:
         return dict(self._active.entries)

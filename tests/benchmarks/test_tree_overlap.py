@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import event as noted
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,6 +58,16 @@ def test_with_like_no_overlap_is_lost(one: str, other: str) -> None:
         assert answer
     else:
         noted(f"claimed without a witness: {answer}")
+
+
+@pytest.mark.parametrize("pattern", ["a_", "a_%", "%b", "a%b"])
+@pytest.mark.parametrize("ordered", ["<= 'a'", "BETWEEN 'a' AND 'a'", "IN ('a', 'b')", "< 'b'", "<= 'ab'"])
+def test_index_and_pairs_agree_where_one_text_decides(pattern: str, ordered: str) -> None:
+    """What a pattern and a comparison share may be one text: it decides, through the index as for the pair."""
+    one, other = f"t LIKE '{pattern}'", f"t {ordered}"
+    answer = claimed(one, other)
+    assert answer or not GRID.overlap(one, other)
+    assert not (answer and ordered in ("<= 'a'", "BETWEEN 'a' AND 'a'") and pattern in ("a_", "a_%", "a%b"))
 
 
 ors = st.lists(leaves(), min_size=2, max_size=3).map(lambda parts: f"({' OR '.join(parts)})")

@@ -602,17 +602,52 @@ def _empty_part():
     return compile_part(CompiledPart.of(2, [], {}, []))
 
 
+def _refused(call):
+    try:
+        call()
+    except HilcastError as error:
+        return error.code
+    return None
+
+
 def redis_refuses_what_is_older(url, prefix):
     """A batch that was overtaken cannot put an old index over a new one."""
     index = RedisIndex(config_of(prefix, url))
     key = Key("b1", "t", "cube:0")
     index.publish({key: _empty_part()}, 2, 7)
-    index.publish({key: _empty_part()}, 2, 6)
-    index.publish({key: _empty_part()}, 1, 9)
-    assert index.vector()[1][str(key)].epoch == "2.7"
-    loaded = index.load([key])[0]
+    assert _refused(lambda: index.publish({key: _empty_part()}, 2, 6)) == "index-superseded"
+    index.publish({key: _empty_part()}, 2, 7)  # a batch that is replayed
+    assert index.vector(2)[1][str(key)].epoch == "2.7"
+    loaded = index.load([key], 2)[0]
     assert loaded is not None
     assert loaded[0] == "2.7"
+
+
+def who_was_superseded_writes_nothing(url, prefix):
+    """A job whose generation was followed by another cannot write its index any more."""
+    index = RedisIndex(config_of(prefix, url))
+    key = Key("b1", "t", "cube:0")
+    index.publish({key: _empty_part()}, 2, 1)  # written aside, while 1 is in force
+    index.point(1, b"{}")
+    index.publish({key: _empty_part()}, 1, 1)
+    index.publish({key: _empty_part()}, 2, 2)
+    index.point(2, b"{}")
+    assert _refused(lambda: index.publish({key: _empty_part()}, 1, 2)) == "index-superseded"
+    assert index.newest_generation() == 2
+    index.retire(2, [key])
+    assert index.vector(1)[1] == {}
+    assert index.load([key], 1) == [None]
+    assert index.load([key], 2) != [None]
+
+
+def routing_never_goes_back_to_an_older_generation(url, prefix):
+    """Who was superseded cannot have routing go by his generation again."""
+    index = RedisIndex(config_of(prefix, url))
+    assert index.current()[1] is None
+    index.point(2, b"{}")
+    assert _refused(lambda: index.point(1, b"{}")) == "index-superseded"
+    index.point(2, b"{}")
+    assert index.current()[1] == 2
 
 
 def redis_of_another_life_does_not_count(url, prefix):
@@ -623,7 +658,7 @@ def redis_of_another_life_does_not_count(url, prefix):
     index.publish(dict.fromkeys(keys, _empty_part()), 1, 1)
     assert index.missing(keys, 1) == []
     client = redis.Redis.from_url(url)
-    client.hset(index.vector_key, str(keys[0]), f"1.1.{'0' * 40}")
+    client.hset(index.vector_key(1), str(keys[0]), f"1.1.{'0' * 40}")
     assert index.missing(keys, 1) == [keys[0]]
     assert index.missing(keys, 2) == keys
 
@@ -634,11 +669,11 @@ def damage_is_noticed(url, prefix):
     key = Key("b1", "t", "cube:0")
     index.publish({key: _empty_part()}, 1, 1)
     client = redis.Redis.from_url(url)
-    name = f"{prefix}:b1:t:cube:0:index"
+    name = f"{prefix}:b1:t:cube:0:index:1"
     blob = bytearray(client.get(name))
     blob[9] ^= 1  # the epoch it claims
     client.set(name, bytes(blob))
-    assert index.load([key]) == [None]
+    assert index.load([key], 1) == [None]
 
 
 PURE = [
@@ -678,4 +713,10 @@ PURE = [
     room_undoes_prunings,
     a_snapshot_tells_what_travels,
 ]
-ON_REDIS = [redis_refuses_what_is_older, redis_of_another_life_does_not_count, damage_is_noticed]
+ON_REDIS = [
+    redis_refuses_what_is_older,
+    who_was_superseded_writes_nothing,
+    routing_never_goes_back_to_an_older_generation,
+    redis_of_another_life_does_not_count,
+    damage_is_noticed,
+]

@@ -69,10 +69,14 @@ MUTANTS = [
 ]  # fmt: skip
 REDIS_MUTANTS = [
     (musts.redis_of_another_life_does_not_count, "RedisIndex.missing", "version.run != run", "False"),
-    (musts.redis_of_another_life_does_not_count, "RedisIndex.missing", "version.generation != generation", "False"),
     (musts.damage_is_noticed, "_opened",
      "hashlib.blake2b(epoch + blob, digest_size=8).digest() != sealed[:8]", "False"),
 ]  # fmt: skip
+SCRIPTS = [
+    (musts.redis_refuses_what_is_older, "_PUBLISH", "return old"),
+    (musts.who_was_superseded_writes_nothing, "_PUBLISH", "return generation"),
+    (musts.routing_never_goes_back_to_an_older_generation, "_POINT", "return generation"),
+]
 
 
 @pytest.mark.parametrize("check", musts.PURE, ids=lambda check: check.__name__)
@@ -109,19 +113,20 @@ def test_mutant_on_redis_is_caught(check, function, old, new, services, unique):
 
 
 @pytest.mark.services
-def test_mutant_of_the_script_is_caught(monkeypatch, services, unique):
-    """The script that Redis runs, broken on purpose, fails the check of its must; it is Lua, so a statement goes."""
-    statements = redis_index._PUBLISH.split()
-    assert statements.count("0") == 1, "the mutant no longer fits the script: bring it up to date"
-    monkeypatch.setattr(redis_index, "_PUBLISH", redis_index._PUBLISH.replace("return 0", "local ignored = 0"))
+@pytest.mark.parametrize(("check", "script", "statement"), SCRIPTS)
+def test_mutant_of_a_script_is_caught(monkeypatch, check, script, statement, services, unique):
+    """A script that Redis runs, broken on purpose, fails the check of its must; it is Lua, so a statement goes."""
+    text = getattr(redis_index, script)
+    assert text.count(statement) == 1, "the mutant no longer fits the script: bring it up to date"
+    monkeypatch.setattr(redis_index, script, text.replace(statement, "local ignored = 0"))
     with pytest.raises(AssertionError):
-        musts.redis_refuses_what_is_older(services.redis, unique)
+        check(services.redis, unique)
 
 
 def test_every_must_has_a_mutant():
     """No check is there of which nobody knows whether it can fail."""
     assert {check for check, *_ in MUTANTS} == set(musts.PURE)
-    assert {check for check, *_ in REDIS_MUTANTS} | {musts.redis_refuses_what_is_older} == set(musts.ON_REDIS)
+    assert {check for check, *_ in REDIS_MUTANTS} | {check for check, *_ in SCRIPTS} == set(musts.ON_REDIS)
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,8 @@ ONE = {"exact": {"volume": 1}}
             "filter-limit",
         ),
         ({"exact": {"symbol": "x" * 5000}}, "filter-limit"),
+        ({"exact": {"volume": 10**4096}}, "filter-limit"),
+        ({"exact": {"volume": 10**4301}}, "filter-limit"),
         ({"exact": {"volume": 10**5000}}, "filter-limit"),
     ],
 )

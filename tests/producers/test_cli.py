@@ -414,6 +414,7 @@ def test_inspect_shows_what_reductions_hold(here, capsys):
     first, second = parts
     more = {"b1": {**told, "negative_boxes": 7}, "b3": told}
     index.publish(blobs, 1, 1, reduced={first: more, second: {"b1": told, "b3": {}}})
+    index.point(1, here.shared)
     index.close()
     assert run("inspect", "b2", "quote", "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -453,6 +454,7 @@ def sharing(services, unique, here, tmp_path, wire):
     assignment = Assignment(clients=["alice", "bob", "carol"], threshold=0.1, broadcast=0.5, types={"quote": quote})
     index = RedisIndex(config)
     index.publish_groups("b1", 1, assignment.encode(), {})
+    index.point(1, config.shared)
     index.count({f"distribution:b1:{name}": 10 + i for i, name in enumerate(DISTRIBUTED)})
     index.count({"distribution:b3:group": 7, "events": 1})
     index.close()

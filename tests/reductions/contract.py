@@ -17,6 +17,8 @@ that everything collides, and after every step asserts
 - the deltas: applied one by one at a simulated neighbour they give `forwarded()`; at no point in between does
   an entry that stands before and after have a gap; nothing the neighbour already holds is sent again;
 - `decide` says what `update` then does, and changes nothing; its witness, if it gives one, is a proof;
+- an entry that overlaps itself is refused by an assertion, and nothing of its step is done; an id removed twice, or
+  never added, and an entry without a box or range are no error;
 - the fate of each entry: who is named is held by the neighbour, and holds the entry;
 - `check()` and `stats()`; equal histories give equal deltas and bytes; `decode(encode())` is the same
   reduction and goes on like it (the machine goes on with the decoded one); state that was cut short, or is of another
@@ -94,6 +96,12 @@ class BoxSpace:
         boxes = st.lists(st.tuples(*sides), min_size=0 if self.empty else 1, max_size=self.boxes_max)
         return boxes.map(self._disjoint)
 
+    def twice(self, entry: Geometry, row: int) -> Boxes:
+        """An entry that is none: one of its boxes stands in it a second time, as large as its lowest point."""
+        assert isinstance(entry, Boxes)
+        corner = entry.lows[row : row + 1]
+        return entry.joined(Boxes(corner, corner))
+
     def _disjoint(self, boxes: list[tuple[list[int], ...]]) -> Boxes:
         kept: list[tuple[list[int], ...]] = []
         for box in boxes:
@@ -128,6 +136,12 @@ class RangeSpace:
         ends = st.integers(self.first, self.last)
         cuts = st.sets(ends, min_size=0 if self.empty else 1, max_size=2 * self.ranges_max)
         return cuts.map(sorted).map(self._paired)
+
+    def twice(self, entry: Geometry, row: int) -> Ranges:
+        """An entry that is none: the first cell of one of its ranges stands in it a second time."""
+        assert isinstance(entry, Ranges)
+        first = entry.starts[row]
+        return Ranges(np.insert(entry.starts, row + 1, first), np.insert(entry.ends, row + 1, first))
 
     def _paired(self, cuts: list[int]) -> Ranges:
         # A last odd end stands for a range of one cell; ranges that would touch become one.
@@ -215,6 +229,10 @@ def machine(contract: Contract) -> type[RuleBasedStateMachine]:
         ) -> None:
             self.take_out(rank, order, stay, replaced)
 
+        @rule(id=ids, entry=entries, again=st.integers(0, 9), removed=st.lists(ids, max_size=2))
+        def refuse_what_overlaps_itself(self, id: str, entry: Geometry, again: int, removed: list[str]) -> None:
+            self.refuse_overlapping(id, entry, again, removed)
+
         @rule(entry=entries)
         def decide(self, entry: Geometry) -> None:
             self.decide_only(entry)
@@ -285,6 +303,15 @@ class _Machine(RuleBasedStateMachine):
         standing = frozenset().union(*(before[id] & self.live[id] for id in before if id in self.live))
         self.apply(delta, standing)
         return delta
+
+    def refuse_overlapping(self, id: str, entry: Geometry, again: int, removed: list[str]) -> None:
+        """An entry that holds a part of itself twice is our bug: nothing of the step is done."""
+        if len(entry):
+            overlapping = self.space.twice(entry, again % len(entry))
+            before = self.reduction.encode()
+            with pytest.raises(AssertionError, match="of one entry overlap"):
+                self.reduction.update({id: overlapping}, removed)
+            assert self.reduction.encode() == before, "a refused step changed something"
 
     def take_out(self, rank: int, order: list[str], stay: list[str], replaced: dict[str, Geometry]) -> None:
         """Remove one of the widest entries and, in the same step and any order, what lies inside it.

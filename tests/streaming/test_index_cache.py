@@ -15,7 +15,7 @@ from state.space.packing import pack
 from streaming.boot import Boot
 from streaming.index_cache import IndexCache
 
-CONFIG = parse("""
+TEXT = """
 [overlay]
 brokers = ["b1", "b2"]
 links = [["b1", "b2"]]
@@ -23,7 +23,8 @@ links = [["b1", "b2"]]
 cubes = 4
 [types.t.attributes]
 x = { kind = "int" }
-""")
+"""
+CONFIG = parse(TEXT)
 
 
 def part(*local):
@@ -37,8 +38,10 @@ def test_parts_that_came_before_a_lost_one_are_joined_later():
     versions = {str(key): Version(1, 0, "run") for key in parts}
     lost: set[Key] = set()
     cache.redis = SimpleNamespace(
-        vector=lambda: ("run", versions),
-        load=lambda keys: [None if key in lost else (versions[str(key)].epoch, parts[key]) for key in keys],
+        current=lambda: ("run", 1),
+        configuration=lambda generation: CONFIG.shared,
+        vector=lambda generation: ("run", versions),
+        load=lambda keys, generation: [None if key in lost else (versions[str(key)].epoch, parts[key]) for key in keys],
     )
     asked = []
     cache._ask = asked.append
@@ -53,4 +56,28 @@ def test_parts_that_came_before_a_lost_one_are_joined_later():
     lost.clear()
     assert cache._refresh() == ""
     for broker in ("b1", "b2"):
-        assert len(cache._snapshot.junctions["t"][broker].interested(np.zeros((3, 1), np.int64))[0]) == 3
+        assert len(cache._held.snapshot.junctions["t"][broker].interested(np.zeros((3, 1), np.int64))[0]) == 3
+
+
+def test_another_generation_is_taken_up_whole():
+    """While the next generation is not complete, or its configuration is not there, the one that is held stays."""
+    cache = IndexCache(Boot(CONFIG, 1))
+    more = parse(TEXT + "y = { kind = 'int' }")
+    vectors = {1: {str(key): Version(1, 0, "run") for key in index_keys(CONFIG, ("b1", "b2"))}, 2: {}}
+    now, configurations = [1], {1: CONFIG.shared}
+    cache.redis = SimpleNamespace(
+        current=lambda: ("run", now[0]),
+        configuration=configurations.get,
+        vector=lambda generation: ("run", vectors[generation]),
+        load=lambda keys, generation: [(f"{generation}.0", CompiledPart.of(generation, [], {}, [])) for _ in keys],
+    )
+    assert cache._refresh() == ""
+    now[0] = 2
+    assert "not complete" in cache._refresh()
+    configurations[2] = more.shared
+    assert "not complete" in cache._refresh()
+    assert cache._held.generation == 1
+    vectors[2] = {str(key): Version(2, 0, "run") for key in index_keys(more, ("b1", "b2"))}
+    assert cache._refresh() == ""
+    assert cache._held.snapshot.epoch == "2.0"
+    assert len(cache._held.snapshot.config.types["t"].attributes) == 2

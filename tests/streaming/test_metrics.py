@@ -35,6 +35,7 @@ FIGURES = {
     "batch_seconds:route": "0.25",
     "lag:control": "4",
     "pruned:subscriptions": "6",
+    "lost:route": "7",
     **{f"distribution:b1:{name}": "1" for name in ("unicast", "unicast_spared", "group", "group_saved")},
     "distribution:b1:broadcast_discarded": "1",
 }

@@ -42,8 +42,10 @@ class Around:
             config,
             1,
             registry=SimpleNamespace(catch_up=lambda: self.did("registry", []), facts=facts or {}),
-            timers=SimpleNamespace(fire=lambda now, facts: 0),
-            groups=SimpleNamespace(tick=lambda began: self.did("groups"), topics=set),
+            timers=SimpleNamespace(next_ms=None),
+            clock=None,
+            ended=lambda: 0,
+            groups=SimpleNamespace(tick=lambda ended: self.did("groups"), topics=set),
             listener=SimpleNamespace(latest={}, batches={"route": 1}),
             redis=SimpleNamespace(missing=lambda keys, generation: self.did("redis", [])),
             topics=SimpleNamespace(

@@ -1,0 +1,102 @@
+"""The lease of a deployment: of all drivers that run for it, one acts. Kafka keeps it.
+
+The driver is a member of the group `PREFIX.control.DEPLOYMENT`, and the only partition of the registry is what there is
+to be had: Kafka gives it to one member, and to the next one when that has not been heard of for a while. Offsets are
+committed as a member, so what a driver commits that has lost its membership is refused, and `hilcast wait` never
+believes it.
+
+    a driver starts   ──> it joins, and waits until the partition is its own: it stands by
+    it dies           ──> the next one has the partition after LAPSE_MS
+    it is restarted   ──> the same host and checkpoint are the same member: it has the partition at once
+    it was paused     ──> another one has claimed a newer generation: it stops itself (`job.py`)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+import time
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from infra.kafka.dialects import librdkafka
+from infra.logs import logger
+from state.config import Config
+from streaming.progress import group
+
+LAPSE_MS = 10_000
+"""After so long without a sign of life a driver has lost its lease."""
+POLL_S = 0.2
+PATIENCE_S = 3.0
+"""After so long it is said that another driver is waited for."""
+_log = logger("lease")
+
+
+class Lease:
+    """The membership of this driver; `acquire` returns once it may act."""
+
+    def __init__(self, config: Config) -> None:
+        self._name = config.deployment.name
+        self._held = threading.Event()
+        self._closing = threading.Event()
+        place = f"{socket.gethostname()}\n{config.deployment.checkpoint}"
+        self.consumer = Consumer(
+            {
+                **librdkafka(config),
+                "group.id": group(config, "control"),
+                "group.instance.id": f"{self._name}.{hashlib.sha256(place.encode()).hexdigest()[:16]}",
+                # with any other strategy who comes last may take the partition from who has it
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": LAPSE_MS,
+                "heartbeat.interval.ms": LAPSE_MS // 5,
+                "enable.auto.commit": "false",
+            }
+        )
+        self.consumer.subscribe(
+            [config.topics.registry], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+        )
+        self._thread = threading.Thread(target=self._poll, name="lease", daemon=True)
+        self._thread.start()
+
+    @property
+    def held(self) -> bool:
+        return self._held.is_set()
+
+    def acquire(self, stopping: threading.Event) -> bool:
+        """Wait until this driver has the lease; False if it was told to stop before."""
+        started, told = time.monotonic(), False
+        while not self._held.wait(POLL_S):
+            if stopping.is_set():
+                return False
+            if not told and time.monotonic() - started > PATIENCE_S:
+                told = True
+                _log.warning("another driver of deployment %s has the lease: standing by", self._name)
+        if told:
+            _log.info("the lease of deployment %s is ours", self._name)
+        return True
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join(timeout=10.0)
+        self.consumer.close()
+
+    def _poll(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self.consumer.poll(POLL_S)
+            except KafkaException as error:
+                _log.warning("the lease of deployment %s: %s", self._name, error.args[0].str())
+                self._closing.wait(POLL_S)
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_assign(partitions)
+        if partitions:
+            consumer.pause(partitions)  # it is had, not read
+            self._held.set()
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_unassign(partitions)
+        if partitions:
+            self._held.clear()
+            _log.warning("the lease of deployment %s is lost", self._name)
