@@ -27,6 +27,7 @@ from redis.retry import Retry
 from infra import versions
 from infra.extras import PACKAGES
 from infra.kafka.dialects import kafka_python, librdkafka
+from infra.kafka.topic_keeper import TopicKeeper
 from infra.local import jars, java
 from state.config import Config
 from state.errors import HilcastError
@@ -62,6 +63,7 @@ def checks(config: Config, topics: Iterable[str] = ()) -> list[Check]:
         reached,
         _kafka_version(config) if reached.ok else _depends("Kafka version", "Kafka"),
         _topics(sorted(topics), there) if reached.ok else _depends("topics", "Kafka"),
+        _topic_settings(config) if reached.ok else _depends("topic settings", "Kafka"),
         *_redis(config),
         *_grids(config),
     ]
@@ -146,6 +148,23 @@ def _topics(wanted: list[str], there: set[str]) -> Check:
     more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
     detail = f"{len(absent)} of {len(wanted)} missing: {', '.join(absent[:3])}{more}"
     return Check("topics", False, detail, "run `hilcast topics`")
+
+
+def _topic_settings(config: Config) -> Check:
+    name = "topic settings"
+    try:
+        found = TopicKeeper(config).faults()
+    except (KafkaException, HilcastError) as error:
+        return Check(name, False, f"not known ({error})", "see Kafka; it takes the right to describe topics")
+    if not found:
+        return Check(name, True, "as they must be")
+    ok = not any(fault.fatal for fault in found)
+    return Check(
+        name,
+        ok,
+        "; ".join(f"{fault.topic}: {fault.what}" for fault in found),
+        "\n      ".join(fault.mend for fault in found),
+    )
 
 
 def _redis(config: Config) -> list[Check]:

@@ -17,7 +17,7 @@ PACKAGES: dict[Extra, tuple[str, ...]] = {
     "formats": ("attrs", "authlib", "cachetools", "certifi", "fastavro", "google.protobuf", "httpx2"),
     "kafka-python": ("kafka", "lz4"),
     "router": (
-        "hilbertcurve", "kafka", "lark", "numba", "numpy", "pandas", "pyarrow", "pyspark", "redis", "sortedcontainers",
+        "hilbertcurve", "kafka", "numba", "numpy", "pandas", "pyarrow", "pyspark", "redis", "sortedcontainers",
     ),
 }  # fmt: skip
 """By extra, what its packages are imported as (`pyproject.toml`; a test compares the two)."""

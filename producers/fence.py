@@ -41,7 +41,10 @@ class Fence:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._admin = AdminClient(librdkafka(config))
-        self._consumer = Consumer({**librdkafka(config), "group.id": f"{config.deployment.prefix}.fence"})
+        # ends are those that the job reads to: of transactions that have ended
+        self._consumer = Consumer(
+            {**librdkafka(config), "group.id": f"{config.deployment.prefix}.fence", "isolation.level": "read_committed"}
+        )
         topics = config.topics
         self._partitions = [
             TopicPartition(name, 0) for name in (topics.subscriptions, topics.advertisements, topics.control)

@@ -27,7 +27,7 @@ from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MA
 from state.names import ENVELOPE_HEADERS, NAME, OUR_HEADERS, TOPIC_NAME, TYPE_NAME
 from state.overlay import Overlay
 from state.reductions.parameters import SETTINGS, check_parameters
-from state.schema_settings import SchemaRegistry, check_formats, read_registry, read_schema
+from state.schema_settings import SchemaRegistry, check_formats, embedded, read_registry, read_schema
 from state.secrets import ClientSettings, redacted
 from state.space.event_type import DIMENSIONS_DEFAULT, FORMATS, Attribute, EventType, Format, Kind, Pruning
 from state.space.ranks import ABSENT, PRESENT_MAX, rank, unrank
@@ -73,6 +73,8 @@ BUDGET_MAX = 10**12
 SHARED = ("overlay", "types", "sources", "distribution")
 """Tables that all deployments of an overlay must have in common."""
 SHARED_SETTINGS = ("home_shards", "wide_shards")
+SHARED_BYTES_MAX = 900_000
+"""It is one record of the registry."""
 
 
 # --- what a configuration holds -----------------------------------------------------------------------------
@@ -176,6 +178,8 @@ class Config:
     schemas: SchemaRegistry | None = None
     tables: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
     """What was read, table by table; it may hold passwords."""
+    version: int = field(default=0, compare=False)
+    """Which configuration of the overlay this is, as Kafka counts them; 0: read from a file, and not agreed yet."""
 
     @cached_property
     def topics(self) -> Topics:
@@ -210,15 +214,21 @@ class Config:
 
     @cached_property
     def shared(self) -> bytes:
-        """What all deployments of an overlay must have in common, as JSON: no address, no password, no host.
+        """What all deployments of an overlay must have in common, as JSON: no address, no password, no host, no file.
 
         Guarantee: equal bytes mean that nothing of it differs, but for the order in which types and attributes stand.
+        Schemas are in it themselves: where it is read, a path would lead nowhere, or to another schema.
         """
         shards = {name: getattr(self.settings, name) for name in SHARED_SETTINGS}
         tables = {name: self.tables[name] for name in SHARED if name in self.tables}
+        types = cast(Mapping[str, Mapping[str, object]], self.tables.get("types", {}))
+        schemas = {name: one.schema for name, one in self.types.items() if one.schema is not None}
+        if schemas:
+            within = {name: {**types[name], "schema": embedded(schema)} for name, schema in schemas.items()}
+            tables["types"] = {name: within.get(name, table) for name, table in types.items()}
         return json.dumps({**tables, "settings": shards}, default=_as_json, separators=(",", ":")).encode()
 
-    def adopting(self, shared: bytes) -> Config:
+    def adopting(self, shared: bytes, version: int = 0) -> Config:
         """This deployment with another configuration in common (`shared`); ConfigError where both do not agree."""
         given = cast(dict[str, object], json.loads(shared))
         settings = {
@@ -226,11 +236,16 @@ class Config:
             **cast(dict[str, object], given["settings"]),
         }
         own = {name: table for name, table in self.tables.items() if name not in SHARED}
-        faults: list[str] = []
+        types = cast(dict[str, dict[str, object]], given.get("types", {}))
+        paths = [name for name, table in types.items() if isinstance(table.get("schema"), str)]
+        faults = [f"types.{name}.schema: what is in common holds the schema itself, not a path" for name in paths]
+        if faults:
+            raise ConfigError(faults)
         config = _read_config(Table({**own, **given, "settings": settings}, "", faults), None)
         if faults:
             raise ConfigError(faults)
-        return replace(config, deployment=replace(config.deployment, checkpoint=self.deployment.checkpoint))
+        deployment = replace(config.deployment, checkpoint=self.deployment.checkpoint)
+        return replace(config, deployment=deployment, version=version)
 
     def fingerprint(self) -> str:
         """Return 16 hex digits that change with whatever makes a new generation of control state.
@@ -342,6 +357,9 @@ def _read_config(root: Table, directory: Path | None) -> Config:
     )
     deployment_table.end()
     root.end()
+    if not root.faults and len(config.shared) > SHARED_BYTES_MAX:
+        reason = f"what deployments have in common is {len(config.shared)} bytes, more than {SHARED_BYTES_MAX}"
+        root.fault("types", f"{reason}; large schemas belong in a registry")
     return config
 
 

@@ -20,6 +20,19 @@ class HilcastError(Exception):
         self.reason = reason
 
 
+class StateUnreadable(HilcastError):
+    """The state of a key that this version cannot go on with: its records are not consumed, a generation must begin.
+
+    >>> str(StateUnreadable("b1/t/cube:3", "of format 9, this reads 1"))
+    'state-unreadable: b1/t/cube:3: of format 9, this reads 1'
+    """
+
+    CODE = "state-unreadable"
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(self.CODE, f"{key}: {reason}")
+
+
 class FilterError(HilcastError):
     """A filter that is refused; `position` is the offset of the character at fault, where there is one."""
 
@@ -34,3 +47,7 @@ class ConfigError(HilcastError):
     def __init__(self, faults: list[str]) -> None:
         super().__init__("bad-config", "\n  ".join([f"{len(faults)} fault(s)", *faults]))
         self.faults = faults
+
+
+ENVIRONMENT = (MemoryError, OSError, ImportError)
+"""What fails because of where the code runs, not because of what it was given: it is to be tried again."""

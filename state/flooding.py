@@ -35,7 +35,7 @@ from state.space.event_type import EventType, Format
 
 NEVER = float("inf")
 LARGE_BYTES = 900_000
-"""A refusal as `too-large` is believed from here on."""
+"""A refusal as `too-large` is believed from here on, the whole record counted."""
 EXAMPLES = 20
 """Findings of each kind that are kept in full; all are counted."""
 
@@ -98,6 +98,8 @@ class Publication:
     """The code with which it ought to be refused, whatever is subscribed."""
     refused: str | None = None
     """The code with which it was refused."""
+    size: int = 0
+    """Bytes of its key, value and headers: what Kafka measures."""
 
 
 class Delivered(NamedTuple):
@@ -389,7 +391,7 @@ class _Columns:
         self.sent, self.routed = np.array([p.sent_ms for p in here]), np.array([p.routed_ms for p in here])
         self.brokers = np.array([p.broker for p in here], dtype=object)
         self.sources = np.array([p.source.decode("utf-8", "replace") for p in here], dtype=object)
-        excused = np.array([p.refused == "too-large" and len(p.value) >= LARGE_BYTES for p in here], bool)
+        excused = np.array([p.refused == "too-large" and max(p.size, len(p.value)) >= LARGE_BYTES for p in here], bool)
         self.possible = self.batch.valid & ~excused
         """Rows that may be delivered at all."""
         # a schema that can be had now may not have been to be had then

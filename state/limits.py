@@ -10,6 +10,27 @@ HEADROOM_BYTES = 64 * 1024
 """What our headers may add: output topics and the sink allow this much more."""
 OUTPUT_BYTES_MAX = INPUT_BYTES_MAX + HEADROOM_BYTES
 """The largest record batch that output topics take."""
+RECORD_OVERHEAD_BYTES = 128
+"""What Kafka adds to a batch of one record: 61 bytes of the batch and at most 36 of the record."""
+HEADER_OVERHEAD_BYTES = 10
+"""What it adds to each header: two lengths."""
+GEOMETRY_BYTES_MAX = 448 * 1024
+"""The boxes of one filter: a control message has them in two forms and cannot cut them. 1,024 boxes of 28 attributes
+take as much.
+"""
+
+# ── texts: what we quote of others, and what others may call themselves ─────────────────────────────────────────
+
+PUBLISHER_BYTES_MAX = 4096
+"""The name of an advertisement's publisher: it stands in the registry, in states and in receipts' keys."""
+RECEIPT_KEY_MAX = 256
+"""Characters of a key in a receipt; a legal one has 194 at most."""
+QUOTED_MAX = 200
+"""Characters of what a reason quotes."""
+REASON_BYTES_MAX = 2000
+"""A reason in a receipt or dead letter."""
+JSON_DEPTH_MAX = 128
+"""Levels of brackets in a value that is read; `space/json_scan.py` has the like for events."""
 
 PATH_MAX = 32
 """How deep an attribute may lie in its document."""

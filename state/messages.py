@@ -15,6 +15,8 @@ import msgspec
 
 from state.config import Config, Topics
 from state.errors import HilcastError
+from state.json_text import read_json
+from state.limits import PUBLISHER_BYTES_MAX, QUOTED_MAX, REASON_BYTES_MAX, RECEIPT_KEY_MAX
 from state.names import NAME, TOPIC_NAME, TYPE_NAME
 
 VERSION_MAX = 2**63 - 1
@@ -79,6 +81,24 @@ class Registration:
         return hashlib.blake2b(msgspec.json.encode(parts, order="deterministic"), digest_size=12).digest()
 
 
+def quoted(given: str | bytes) -> str:
+    """What somebody sent as a reason quotes it.
+
+    >>> quoted("b9"), quoted("x" * 300) == repr("x" * 200) + "…"
+    ("'b9'", True)
+    """
+    return repr(given) if len(given) <= QUOTED_MAX else f"{given[:QUOTED_MAX]!r}…"
+
+
+def cut(text: str, size: int) -> str:
+    """A text, cut to so many bytes of UTF-8 at the border of a character.
+
+    >>> cut("grün", 3), cut("grün", 4)
+    ('gr', 'grü')
+    """
+    return text.encode("utf-8", "replace")[:size].decode("utf-8", "ignore")
+
+
 def split_key(key: bytes | None) -> tuple[str, str, str]:
     """Take `BROKER/TYPE/ID` apart.
 
@@ -88,10 +108,10 @@ def split_key(key: bytes | None) -> tuple[str, str, str]:
     try:
         parts = (key or b"").decode().split("/")
     except UnicodeDecodeError:
-        raise HilcastError("bad-key", f"not UTF-8: {key!r}; expected BROKER/TYPE/ID") from None
+        raise HilcastError("bad-key", f"not UTF-8: {quoted(key or b'')}; expected BROKER/TYPE/ID") from None
     legal = len(parts) == 3 and NAME.fullmatch(parts[0]) and TYPE_NAME.fullmatch(parts[1]) and NAME.fullmatch(parts[2])
     if not legal:
-        shown = "null" if key is None else repr("/".join(parts)[:200])
+        shown = "null" if key is None else quoted("/".join(parts))
         raise HilcastError(
             "bad-key", f"{shown} is not BROKER/TYPE/ID (names of A-Z a-z 0-9 _ -, at most 64 characters)"
         )
@@ -118,13 +138,12 @@ def read_registration(record: Record, config: Config) -> Registration:
     sink = None if advertisement else _sink(value.get("sink"), config)
     if "filter" not in value:
         raise HilcastError("bad-value", "the field 'filter' is missing")
-    if not isinstance(value["filter"], str | dict | list):
-        raise HilcastError("bad-value", "'filter' must be text or a CloudEvents filter object")
+    filter = _filter(value["filter"])
     ranges = value.get("ranges")
-    if ranges is not None and not isinstance(ranges, str):
+    if ranges is not None and not (isinstance(ranges, str) and ranges.isascii()):
         raise HilcastError("bad-value", "'ranges' must be text made by the client-side mapping")
     return Registration(
-        advertisement, broker, type_name, id, version, False, owner, value["filter"], ttl_ms, sink, ranges,
+        advertisement, broker, type_name, id, version, False, owner, filter, ttl_ms, sink, ranges,
         groups=not advertisement and _groups(value.get("groups"), sink),
     )  # fmt: skip
 
@@ -140,8 +159,8 @@ def owner_of(record: Record, advertisement: bool) -> str | None:
 
 def _json_object(value: bytes) -> dict[str, object]:
     try:
-        decoded = msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        decoded = read_json(value)
+    except ValueError as error:
         raise HilcastError("bad-json", f"the value is not JSON: {error}") from None
     if not isinstance(decoded, dict):
         raise HilcastError("bad-value", f"the value must be a JSON object, not {type(decoded).__name__}")
@@ -154,9 +173,29 @@ def _owner(value: dict[str, object], field: str) -> str:
         raise HilcastError("bad-value", f"the field {field!r} must be text that is not empty")
     if field == "client" and not NAME.fullmatch(owner):
         raise HilcastError(
-            "bad-value", f"client {owner[:200]!r} is not a name (A-Z a-z 0-9 _ -, at most 64 characters)"
+            "bad-value", f"client {quoted(owner)} is not a name (A-Z a-z 0-9 _ -, at most 64 characters)"
         )
+    if len(_encoded(owner, field)) > PUBLISHER_BYTES_MAX:
+        raise HilcastError("bad-value", f"publisher {quoted(owner)} has more than {PUBLISHER_BYTES_MAX} bytes")
     return owner
+
+
+def _encoded(text: str, field: str) -> bytes:
+    """UTF-8 of a text that JSON may have given as half of a surrogate pair, which is no character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise HilcastError("bad-value", f"{field!r} holds half of a surrogate pair, which is no character") from None
+
+
+def _filter(filter: object) -> str | dict[str, object] | list[object]:
+    if not isinstance(filter, str | dict | list):
+        raise HilcastError("bad-value", "'filter' must be text or a CloudEvents filter object")
+    try:
+        msgspec.json.encode(filter)
+    except UnicodeEncodeError:
+        raise HilcastError("filter-syntax", "half of a surrogate pair is no character") from None
+    return filter
 
 
 def _version(version: object) -> int | None:
@@ -192,12 +231,19 @@ def _sink(sink: object, config: Config) -> str | None:
         return None
     if not isinstance(sink, str) or not TOPIC_NAME.fullmatch(sink):
         raise HilcastError("bad-value", f"'sink' must be a legal topic name, not {str(sink)[:80]!r}")
-    if config.topics.owns(sink) or sink.startswith("__"):
-        prefix = config.deployment.prefix
+    prefix = config.deployment.prefix
+    if not is_sink(sink, prefix):
         raise HilcastError("bad-value", f"'sink' {sink!r} may not lie under the prefix {prefix!r} or start with '__'")
     if config.reads(sink):
         raise HilcastError("bad-value", f"'sink' {sink!r} is a source: what is delivered there would enter again")
     return sink
+
+
+def is_sink(topic: str, prefix: str) -> bool:
+    """Whether subscriptions may deliver there: a legal name, not under the prefix, none of Kafka's own."""
+    # '.' and '_' are one character to Kafka's metric names, so a topic that differs only there may not be created
+    collides = topic.replace("_", ".").startswith(f"{prefix}.".replace("_", "."))
+    return bool(TOPIC_NAME.fullmatch(topic)) and not collides and not topic.startswith("__")
 
 
 def _groups(groups: object, sink: str | None) -> bool:
@@ -223,16 +269,16 @@ def receipt(
     code: str | None = None,
     reason: str | None = None,
 ) -> Output:
-    """The one answer to a control event; `origin` names the input that is answered."""
+    """The one answer to a control event; `origin` names the input that is answered. It fits, whatever was sent."""
     topic, partition, offset = origin
     value = {
         "kind": kind,
-        "key": key,
+        "key": key if key is None or len(key) <= RECEIPT_KEY_MAX else f"{key[:RECEIPT_KEY_MAX]}…",
         "version": version,
         "broker": broker,
         "epoch": epoch,
         "code": code,
-        "reason": reason,
+        "reason": None if reason is None else cut(reason, REASON_BYTES_MAX),
         "topic": topic,
         "partition": partition,
         "offset": offset,
@@ -244,17 +290,11 @@ def dead_letter_headers(code: str, reason: str, topic: str, partition: int, offs
     """What a dead letter adds to the headers of the original."""
     return (
         ("hilcast_code", code.encode()),
-        ("hilcast_reason", reason.encode("utf-8", "replace")[:2000]),
+        ("hilcast_reason", cut(reason, REASON_BYTES_MAX).encode()),
         ("hilcast_topic", topic.encode()),
         ("hilcast_partition", str(partition).encode()),
         ("hilcast_offset", str(offset).encode()),
     )
-
-
-def dead_letter(topics: Topics, record: Record, code: str, reason: str) -> Output:
-    """The original key, value and headers, plus where it stood and why it could not be used."""
-    extra = dead_letter_headers(code, reason, record.topic, record.partition, record.offset)
-    return Output(topics.deadletter, record.key, record.value, (*record.headers, *extra))
 
 
 def event_digest(source: bytes, id: bytes) -> bytes:

@@ -8,14 +8,17 @@ follows the path.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import cast
 
 from state.errors import HilcastError
 from state.space.encodings.documents import read_document
 from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 from state.space.event_type import Attribute, EventType
+from state.space.ranks import PRESENT_MAX, Exact
 
 DEPTH_MAX = 128
 """Objects and arrays may lie in each other this deep (docs/messages.md)."""
@@ -68,7 +71,7 @@ def plain_attributes(event_type: EventType, document: Mapping[str, object], besi
 
 def _document(value: bytes) -> dict[str, object] | None:
     try:
-        document = json.loads(value.decode(), parse_constant=_refuse, parse_int=_integer)
+        document = json.loads(value.decode(), parse_constant=_refuse, parse_int=_integer, parse_float=_number)
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) and _depth(value) <= DEPTH_MAX else None
@@ -80,6 +83,19 @@ def _refuse(constant: str) -> None:
 
 def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) < 4000 else float(digits)
+
+
+def _number(text: str) -> float:
+    """A number with a fraction or an exponent: its nearest double, and where that is not exact, the integer it is."""
+    nearest = float(text)
+    if math.isinf(nearest):
+        return nearest
+    if nearest == 0:  # so small that `Decimal` may not have it
+        return Exact(nearest, None) if re.search("[1-9]", re.split("[eE]", text)[0]) else nearest
+    exact = Decimal(text)
+    if exact == Decimal(nearest):
+        return nearest
+    return Exact(nearest, int(exact) if abs(exact) <= PRESENT_MAX and exact == int(exact) else None)
 
 
 def _depth(value: bytes) -> int:
@@ -101,7 +117,7 @@ def _stands_for(attribute: Attribute, raw: bytes | None) -> object:
             return text
         if text != text.strip():
             return None
-        given = json.loads(text, parse_constant=_refuse, parse_int=_integer)
+        given = json.loads(text, parse_constant=_refuse, parse_int=_integer, parse_float=_number)
     except (ValueError, RecursionError):
         return None
     wanted = isinstance(given, bool) == (attribute.kind == "boolean") and isinstance(given, bool | int | float)

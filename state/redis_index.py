@@ -18,7 +18,8 @@ Layout (prefix `hilcast`; also under the key `hilcast:help`):
 A generation is written aside, whole, before `current` moves to it; then those before it go. What people read is of the
 generation that was written last. Index and vector entry are written by one script that refuses a lower batch, and any
 generation below the one in force. An entry counts only under the run id of the Redis that is up now: after a restart
-from an old dump everything is written again.
+from an old dump everything is written again. A replica counts for nothing, and neither does what was written to a Redis
+before it was one.
 """
 
 from __future__ import annotations
@@ -167,7 +168,6 @@ class RedisIndex:
         )
         self._publish = self._client.register_script(_PUBLISH)
         self._point = self._client.register_script(_POINT)
-        self._run = ""
         self._groups: dict[str, int] = {}
         """By broker: the version of the last assignment that was written here."""
 
@@ -175,16 +175,19 @@ class RedisIndex:
     def _generations(self) -> str:
         return f"{self.prefix}:generations:{self.deployment}"
 
-    def vector_key(self, generation: int) -> str:
+    def vector_key(self, generation: int | str) -> str:
         return f"{self.prefix}:vector:{self.deployment}:{generation}"
 
     def _name(self, key: Key, what: str) -> str:
         return f"{self.prefix}:{key.broker}:{key.type}:{key.part}:{what}"
 
     def run_id(self) -> str:
-        """The id of the Redis process that is up now."""
-        self._run = str(self._client.info("server")["run_id"])
-        return self._run
+        """Which Redis this is: its process, and the history of its data."""
+        pipe = self._client.pipeline(transaction=False)
+        pipe.info("server")
+        pipe.info("replication")
+        with self._anew():
+            return _primary(*pipe.execute())
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -226,7 +229,7 @@ class RedisIndex:
         """Whoever refuses may no longer be the one in force: the next call then connects anew."""
         try:
             yield
-        except redis.ResponseError:
+        except redis.RedisError:
             self._client.connection_pool.disconnect()
             raise
 
@@ -296,9 +299,11 @@ class RedisIndex:
         """Drop all generations but this one, and what people read of parts that it does not have."""
         wanted = {str(key) for key in keys}
         gone: set[str] = set()
-        for field in self._client.hkeys(self._generations):
-            if field.isdigit() and int(field) < generation:
-                gone |= self._drop(int(field)) - wanted
+        # also of generations that were never in force: their job died before
+        for name in list(self._client.scan_iter(match=self.vector_key("*"), count=1000)):
+            number = int(name.decode().rsplit(":", 1)[1])
+            if number < generation:
+                gone |= self._drop(number) - wanted
         if not gone:
             return
         for name in self._client.scan_iter(match=f"{self.prefix}:*:*:*:*", count=1000):
@@ -326,10 +331,11 @@ class RedisIndex:
         """The present run id, and the generation that is in force under it; None where Redis has lost that."""
         pipe = self._client.pipeline(transaction=False)
         pipe.info("server")
+        pipe.info("replication")
         pipe.hget(self._generations, "current")
         with self._anew():
-            info, stored = pipe.execute()
-        run = str(info["run_id"])
+            server, replication, stored = pipe.execute()
+            run = _primary(server, replication)
         generation, _, written = (stored or b"").decode().partition(".")
         return run, int(generation) if written == run else None
 
@@ -342,10 +348,12 @@ class RedisIndex:
         """The present run id and the version of every part of a generation, read together."""
         pipe = self._client.pipeline(transaction=False)
         pipe.info("server")
+        pipe.info("replication")
         pipe.hgetall(self.vector_key(generation))
         with self._anew():
-            info, entries = pipe.execute()
-        return str(info["run_id"]), {k.decode(): Version.parse(v) for k, v in entries.items()}
+            server, replication, entries = pipe.execute()
+            run = _primary(server, replication)
+        return run, {k.decode(): Version.parse(v) for k, v in entries.items()}
 
     def newest_generation(self) -> int:
         """The newest generation of which anything is stored, 0 if nothing is."""
@@ -470,6 +478,15 @@ def _superseded(what: object, newer: str, ours: str) -> HilcastError:
         f"redis holds {newer} of {what}, which is newer than our {ours}: another job of this deployment runs (stop "
         "one), or the checkpoint was put back to an older copy (delete it: everything is rebuilt from the registry)",
     )
+
+
+def _primary(server: Mapping[str, Any], replication: Mapping[str, Any]) -> str:
+    """The run id of a Redis, as versions name it. One that is, or was made, a replica has other data than was written
+    to it, maybe older, and under the same id of its process: so the id of its history is a part of it.
+    """
+    if replication.get("role", "master") != "master":
+        raise redis.ConnectionError("READONLY: it is a replica")
+    return f"{server['run_id']}-{str(replication.get('master_replid', ''))[:8]}"
 
 
 def _seal(blob: bytes, generation: int, batch: int) -> bytes:

@@ -4,15 +4,19 @@
     format = "avro"                  url = "http://127.0.0.1:8081"
     schema = "order.avsc"            wait_ms = 5000
 
-A schema is read when the configuration is, and goes with it wherever it goes: workers need no file.
+A schema is read when the configuration is, and goes with it wherever it goes: workers and other deployments need no
+file. There it stands in the place of the path (`embedded`), as a file may have it, too:
+
+    schema = { avro = '{"type": "record", ...}' }        or { protobuf = ["file of a descriptor set in base64", ...] }
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import urlsplit
 
 from state.secrets import ClientSettings, redacted
@@ -21,7 +25,8 @@ from state.space.encodings.leaves import can_match
 from state.space.encodings.protobuf_schema import NOWHERE, field_at, files_of_set, kinds_of, place_of
 from state.space.encodings.schemas import Schema
 from state.space.event_type import Attribute, EventType
-from state.tables import Table, flat, integer, scalar_text, text
+from state.tables import Table, flat, integer, list_of, scalar_text, text
+from state.tables import table as a_table
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -29,6 +34,9 @@ if TYPE_CHECKING:
 WAIT_MS = 5000
 CACHED = 1000
 FILE_BYTES_MAX = 10_000_000
+
+Content = str | tuple[bytes, ...]
+"""Of a schema: the text of Avro, the files of Protobuf."""
 
 
 class Sourced(Protocol):
@@ -84,21 +92,57 @@ def _url(value: object) -> str:
 
 def read_schema(table: Table, attributes: Sequence[Attribute], directory: Path | None) -> Schema | None:
     """The schema file of a type, checked: what is wrong with it, and attributes that it lacks, are faults."""
-    name, message = table.take("schema", text, None), table.take("message", text, None)
-    if name is None:
+    given, message = table.take("schema", _path_or_table, None), table.take("message", text, None)
+    if given is None:
         if message is not None:
             table.fault("message", "names a message of a schema file, and none is given")
         return None
+    name = f"{given}: " if isinstance(given, str) else ""
     try:
-        content = _content(Path(name) if directory is None else directory / name)
-        if name.endswith((".avsc", ".json")):
-            return _avro(table, content, message, attributes)
-        return _protobuf(table, content, message, attributes)
+        kind, content = _opened(given, directory) if isinstance(given, str) else _embedded(given)
+        if kind == "avro":
+            return _avro(table, str(content), message, attributes)
+        return _protobuf(table, cast(tuple[bytes, ...], content), message, attributes)
     except ValueError as error:
-        table.fault("schema", f"{name}: {error}")
+        table.fault("schema", f"{name}{error}")
     except ImportError as error:
-        table.fault("schema", f"{name}: {error.name or 'protobuf'} is not installed: pip install 'hilcast[formats]'")
+        table.fault("schema", f"{name}{error.name or 'protobuf'} is not installed: pip install 'hilcast[formats]'")
     return None
+
+
+def embedded(schema: Schema) -> dict[str, object]:
+    """The schema of a file as the configuration itself may hold it.
+
+    >>> embedded(Schema("avro", text='"string"'))
+    {'avro': '"string"'}
+    """
+    if schema.kind == "avro":
+        return {"avro": schema.text}
+    return {"protobuf": [base64.b64encode(file).decode() for file in schema.files]}
+
+
+def _path_or_table(value: object) -> str | Mapping[str, object]:
+    return value if isinstance(value, str) else a_table(value)
+
+
+def _opened(name: str, directory: Path | None) -> tuple[str, Content]:
+    """What a schema file holds, by its kind."""
+    content = _content(Path(name) if directory is None else directory / name)
+    if name.endswith((".avsc", ".json")):
+        return "avro", content.decode()
+    return "protobuf", files_of_set(content)
+
+
+def _embedded(given: Mapping[str, object]) -> tuple[str, Content]:
+    """The same from the configuration itself."""
+    if list(given) == ["avro"]:
+        return "avro", text(given["avro"])
+    if list(given) == ["protobuf"]:
+        files = list_of(text)(given["protobuf"])
+        if not files:
+            raise ValueError("a descriptor set without files")
+        return "protobuf", tuple(base64.b64decode(file, validate=True) for file in files)
+    raise ValueError("must be a path, { avro = ... } or { protobuf = ... }")
 
 
 def _content(path: Path) -> bytes:
@@ -110,16 +154,17 @@ def _content(path: Path) -> bytes:
         raise ValueError(error.strerror or "cannot be read") from error
 
 
-def _avro(table: Table, content: bytes, message: str | None, attributes: Sequence[Attribute]) -> Schema:
+def _avro(table: Table, content: str, message: str | None, attributes: Sequence[Attribute]) -> Schema:
     if message is not None:
         table.fault("message", "is for Protobuf; an Avro schema is one type")
-    schema = Schema("avro", text=content.decode())
+    schema = Schema("avro", text=content)
     _check(table, attributes, _AvroPlaces(schema.avro()))
     return schema
 
 
-def _protobuf(table: Table, content: bytes, message: str | None, attributes: Sequence[Attribute]) -> Schema | None:
-    files = files_of_set(content)
+def _protobuf(
+    table: Table, files: tuple[bytes, ...], message: str | None, attributes: Sequence[Attribute]
+) -> Schema | None:
     if message is None:
         known = sorted(one.full_name for one in Schema("protobuf", files=files).messages().top())
         table.fault("message", f"missing; one of {', '.join(known)[:300]}")

@@ -7,7 +7,7 @@ the spans of groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -128,6 +128,115 @@ def destination(config: Config) -> Kept:
 def published(config: Config) -> list[str]:
     """The topics by which publications enter the overlay."""
     return [config.topics.publications, *(source.topic for source in config.sources)]
+
+
+def inboxes(config: Config) -> list[str]:
+    """The topics by which registrations come in."""
+    return [config.topics.subscriptions, config.topics.advertisements]
+
+
+def guarded(config: Config) -> list[str]:
+    """The topics that nobody may lose unnoticed: what comes in, and what is the truth.
+
+    An empty one in place of a lost one would hide the loss; and its offsets begin anew, so that what comes in would be
+    taken for known. All others hold what the job has written, and are made again.
+    """
+    topics = config.topics
+    kept = [topics.registry, topics.control, *inboxes(config), *published(config)]
+    return [*kept, topics.groups] if config.distribution else kept
+
+
+# ── topics that somebody else made ──────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Found:
+    """How a topic is kept in fact."""
+
+    id: str
+    partitions: int
+    replication: int
+    settings: Mapping[str, str]
+    """What is not there is not known."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A topic that is not as it must be, or ought to be."""
+
+    topic: str
+    what: str
+    mend: str
+    """The command that mends it."""
+    fatal: bool = True
+    """Whether a promise is broken by it."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.what}; mend it: {self.mend}"
+
+
+def faults(config: Config, found: Mapping[str, Found], nodes: int) -> list[Fault]:
+    """What is wrong with those of the needed topics that exist, on a cluster of so many nodes.
+
+    Topics of `[[sources]]` are their producers' own, and may be kept as they like.
+
+    >>> from state.config import parse
+    >>> config = parse('[overlay]\\nbrokers = ["b1"]\\n[types.t.attributes]\\nx = { kind = "int" }')
+    >>> seen = {"hilcast.registry": Found("id", 1, 1, {"cleanup.policy": "delete"})}
+    >>> [(fault.topic, fault.what) for fault in faults(config, seen, 1)]
+    [('hilcast.registry', 'cleanup.policy is delete, and must be compact')]
+    """
+    theirs = {source.topic for source in config.sources}
+    return [
+        fault
+        for name, kept in needed(config).items()
+        if name in found and name not in theirs
+        for fault in _faults(config.deployment.kafka, name, kept, found[name], nodes)
+    ]
+
+
+def unfit(found: Found) -> str | None:
+    """Why a topic that somebody else made cannot be a destination; None if it can.
+
+    >>> unfit(Found("id", 1, 1, {"cleanup.policy": "compact"}))
+    'it is compacted (cleanup.policy=compact), and deliveries need no key'
+    """
+    policy = found.settings.get("cleanup.policy", "delete")
+    if "compact" in policy:
+        return f"it is compacted (cleanup.policy={policy}), and deliveries need no key"
+    size = int(found.settings.get("max.message.bytes", OUTPUT_BYTES_MAX))
+    if size < OUTPUT_BYTES_MAX:
+        return f"max.message.bytes is {size}, and a delivery may take {OUTPUT_BYTES_MAX}"
+    return None
+
+
+def _faults(kafka: str, topic: str, kept: Kept, found: Found, nodes: int) -> Iterator[Fault]:
+    tool = f"--bootstrap-server {kafka}"
+
+    def setting(name: str, wanted: str) -> Fault:
+        mend = f"kafka-configs.sh {tool} --alter --topic {topic} --add-config {name}={wanted}"
+        return Fault(topic, f"{name} is {found.settings[name]}, and must be {wanted}", mend)
+
+    if kept.partitions == 1 and found.partitions != 1:
+        mend = f"save what it holds, then kafka-topics.sh {tool} --delete --topic {topic} and hilcast topics"
+        yield Fault(topic, f"it has {found.partitions} partitions, and must have 1", mend)
+    policy = kept.settings.get("cleanup.policy", "delete")
+    actual = found.settings.get("cleanup.policy", policy)
+    if actual != policy and (policy == "compact" or "compact" in actual):
+        yield setting("cleanup.policy", policy)
+    stamp = "message.timestamp.type"
+    if found.settings.get(stamp, kept.settings[stamp]) != kept.settings[stamp]:
+        yield setting(stamp, kept.settings[stamp])
+    limit = "max.message.bytes"
+    if int(found.settings.get(limit, OUTPUT_BYTES_MAX)) < int(kept.settings.get(limit, "0")):
+        yield setting(limit, kept.settings[limit])
+    least = int(found.settings.get("min.insync.replicas", "1"))
+    if least > found.replication:
+        mend = f"kafka-configs.sh {tool} --alter --topic {topic} --add-config min.insync.replicas={found.replication}"
+        yield Fault(topic, f"nothing can be written: min.insync.replicas {least}, replicas {found.replication}", mend)
+    if nodes >= 3 and found.replication == 1:
+        mend = f"kafka-reassign-partitions.sh {tool} with 3 replicas for {topic}"
+        yield Fault(topic, f"one copy on a cluster of {nodes} nodes: it is lost with its node", mend, fatal=False)
 
 
 def _kept(config: Config, settings: Mapping[str, str] | None = None, partitions: int = 1) -> Kept:

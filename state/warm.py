@@ -13,7 +13,9 @@ from state.config import Config
 from state.control.overlap import meeting
 from state.filters.geometry import geometry
 from state.filters.grammar import parse
+from state.filters.residual_programs import warm as warm_programs
 from state.reductions.catalogue import create, restore
+from state.reductions.entry_rows import warm as warm_rows
 from state.reductions.negative_space import warm as warm_negative_space
 from state.reductions.parameters import forwards_ranges, range_cap
 from state.routing.envelope import INPUT
@@ -32,6 +34,8 @@ def warm(config: Config) -> None:
     """Put one subscription and a few events of each type through everything that is compiled."""
     warm_grid()
     warm_decode()
+    warm_rows()
+    warm_programs()
     if any(event_type.reduction == "negative-space" for event_type in config.types.values()):
         warm_negative_space()
     for event_type in config.types.values():

@@ -18,6 +18,9 @@ class Boot:
     samples: Mapping[str, Sample] = field(default_factory=dict, repr=False)
     """Publications by type as they were when the generation began."""
 
+    topic_ids: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Kafka's ids of the topics that must not be lost: one that is deleted and made again has another."""
+
     @property
     def hosts(self) -> tuple[str, ...]:
         return self.config.deployment.hosts

@@ -1,8 +1,9 @@
 """The checkpoint directory: one job at a time, and which generation its state belongs to.
 
-CHECKPOINT/lock               held by the driver; names its process and its JVM
+CHECKPOINT/lock               held by the driver; names its process, its JVM and the boot of its host, or `closed`
 CHECKPOINT/generation.json    generation, fingerprint of the configuration, where the control query begins, and
                               the sample of publications that pruning decides by
+CHECKPOINT/topics.json        Kafka's ids of the topics that it belongs to
 CHECKPOINT/control-N/         Spark's own, one per generation
 CHECKPOINT/route-HASH/        Spark's own, one per set of input topics
 """
@@ -15,12 +16,15 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from infra.logs import logger
 from state.errors import HilcastError
 
 JVM_PATIENCE_S = 20.0
+_log = logger("checkpoint")
 
 
 @dataclass(frozen=True)
@@ -47,13 +51,13 @@ class Checkpoint:
             raise HilcastError(
                 "checkpoint-locked", f"another job runs on {self.path}; stop it, or choose another checkpoint"
             ) from None
-        self._outlive_jvm()
-
-    def _outlive_jvm(self) -> None:
-        """Wait for the JVM of a killed predecessor: it goes on for seconds after its driver died."""
         self._lock.seek(0)
-        words = self._lock.read().split()
-        if len(words) != 2 or not words[1].isdigit():
+        self._last = self._lock.read().split()
+        self._outlive_jvm(self._last)
+
+    def _outlive_jvm(self, words: list[str]) -> None:
+        """Wait for the JVM of a killed predecessor: it goes on for seconds after its driver died."""
+        if len(words) < 2 or not words[1].isdigit() or self.power_lost():
             return
         deadline = time.monotonic() + JVM_PATIENCE_S
         while _is_java(int(words[1])):
@@ -63,9 +67,20 @@ class Checkpoint:
 
     def record(self, jvm: int) -> None:
         """Write down who holds the lock."""
+        self._write(f"{os.getpid()} {jvm} {_boot()}\n")
+
+    def _write(self, line: str) -> None:
         self._lock.truncate(0)
-        self._lock.write(f"{os.getpid()} {jvm}\n")
+        self._lock.write(line)
         self._lock.flush()
+        os.fsync(self._lock.fileno())
+
+    def power_lost(self) -> bool:
+        """Whether the host went down under the last job: what Spark wrote last may not have reached the disk.
+
+        A batch that was written and is forgotten would be planned anew, with other records under the same numbers.
+        """
+        return len(self._last) == 3 and self._last[2] != _boot()
 
     def generation(self) -> Generation | None:
         """The generation whose state is here, if any."""
@@ -74,34 +89,77 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
-            raise HilcastError(
-                "checkpoint-damaged",
-                f"{self.path / 'generation.json'} cannot be read ({error}); delete the checkpoint: "
-                "everything is rebuilt from the registry",
-            ) from None
+            _log.error("generation.json is damaged, everything is rebuilt from the registry: %s", error)
+            return None
 
     def begin(self, generation: Generation) -> None:
         """Make this the generation of the directory, and drop the state of earlier ones."""
-        temporary = self.path / "generation.json.new"
-        temporary.write_text(json.dumps(asdict(generation)))
-        os.replace(temporary, self.path / "generation.json")
+        self._replace("generation.json", asdict(generation))
         for old in self.path.glob("control-*"):
             if old.name != f"control-{generation.number}":
                 shutil.rmtree(old, ignore_errors=True)
 
+    def topics(self) -> dict[str, str]:
+        """Kafka's ids of the topics that the state here belongs to; nothing where they are not known."""
+        try:
+            return {str(name): str(id) for name, id in json.loads((self.path / "topics.json").read_text()).items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, AttributeError) as error:
+            _log.error("topics.json is damaged, it is not known whether topics were made again: %s", error)
+            return {}
+
+    def keep_topics(self, ids: Mapping[str, str]) -> None:
+        """Write down to which topics the state here belongs."""
+        if self.topics() != dict(ids):
+            self._replace("topics.json", dict(ids))
+
+    def _replace(self, name: str, content: object) -> None:
+        """Write a file whole, or not at all, whenever the power goes."""
+        temporary = self.path / f"{name}.new"
+        with temporary.open("w") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path / name)
+        _sync(self.path)
+
     def control(self, generation: int) -> str:
         return str(self.path / f"control-{generation}")
 
-    def route(self, topics: list[str]) -> str:
-        """One per set of input topics: Spark refuses to go on when a topic has left the set."""
-        name = hashlib.sha256("\n".join(topics).encode()).hexdigest()[:12]
+    def route(self, topics: Mapping[str, str]) -> str:
+        """One per set of input topics, by name and id: Spark refuses to go on when a topic has left the set, and would
+        go on in one that was made again as if it were the old one.
+        """
+        name = hashlib.sha256("\n".join(f"{topic} {id}" for topic, id in topics.items()).encode()).hexdigest()[:12]
         for old in self.path.glob("route-*"):
             if old.name != f"route-{name}":
                 shutil.rmtree(old, ignore_errors=True)
         return str(self.path / f"route-{name}")
 
     def close(self) -> None:
+        """Let another job in. What was written is on the disk before it says so."""
+        if self._lock.closed:
+            return
+        os.sync()
+        self._write("closed\n")
         self._lock.close()
+
+
+def _boot() -> str:
+    """The id of this host's boot."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"  # not on Linux: then nobody can tell
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _is_java(pid: int) -> bool:

@@ -1,13 +1,18 @@
-"""Generations: one life of the control state. That of the checkpoint is continued, or a new one begins.
+"""Generations: one life of the control state. That of the checkpoint is continued, or a new one is made.
 
-registry ─> rebuild ─> topics, index in Redis ─> seeds of the states on the control topic ─> checkpoint
+registry ─> rebuild ─> topics, index in Redis, aside ─> seeds of the states on the control topic
+
+Nothing goes by a new generation before it is put in force (`succession.py`).
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from infra.kafka import Transport
 from infra.kafka.retry import retried
@@ -15,13 +20,17 @@ from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger
 from state.config import Config
 from state.control.context import Context
+from state.control.facts import Fact
 from state.control.rebuild import FORMATS, Rebuilt, rebuild
 from state.control.streams import seeds
-from state.keys import Key
+from state.errors import ConfigError
+from state.keys import Key, index_keys
 from state.redis_index import RedisIndex, patiently
+from state.topics import inboxes
+from streaming.boot import Boot
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.offsets import Offsets
-from streaming.registry import RegistryReader, generation_record
+from streaming.registry import Claim, FactKey, RegistryReader, claim_record, sinks
 from streaming.sampling import sample
 from streaming.writer import DriverWriter
 
@@ -31,42 +40,103 @@ Seeded = dict[str, dict[str, int]]
 _log = logger("generation")
 
 
+def fingerprint(config: Config) -> str:
+    """What a generation is made for: configuration, formats, and the brokers that are hosted."""
+    return f"{config.fingerprint()}:{FORMATS}:{','.join(sorted(config.deployment.hosts))}"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A generation that stands aside, complete."""
+
+    generation: Generation
+    facts: dict[FactKey, Fact]
+    """What it was made from."""
+    seeded: Seeded
+
+
 @dataclass(frozen=True)
 class Generations:
     """Everything that a generation is made from and written to."""
 
-    config: Config
     checkpoint: Checkpoint
     registry: RegistryReader
     transport: Transport
     topics: TopicKeeper
     redis: RedisIndex
     writer: DriverWriter
+    file: str
+    """A hash of the file with which this deployment was started."""
+    ids: Mapping[str, str]
+    """Kafka's ids of the topics that must not be lost."""
+    renewed: frozenset[str]
+    """Topics that were deleted and made again since the last life."""
 
-    def begin(self, offsets: Offsets) -> tuple[Generation, Seeded]:
-        """Continue the generation of the checkpoint, or begin a new one from the registry, which has been read."""
+    def boot(self, config: Config, number: int) -> Boot:
+        """What the workers of a generation are told."""
+        return Boot(config, number, topic_ids=self.ids)
+
+    def routing(self, config: Config, number: int) -> Boot:
+        """What the workers of its route query are told: with the topics that patterns match now.
+
+        Later ones are found by the watch.
+        """
+        found = config.with_topics(retried(self.topics.existing), sinks(self.registry.facts.values()))
+        return self.boot(found, number)
+
+    def known(self, config: Config) -> Generation | None:
+        """The generation of the checkpoint, if it can be continued."""
         known = self.checkpoint.generation()
-        claimed = self.registry.generations.get(self.config.deployment.name, 0)
-        fingerprint = f"{self.config.fingerprint()}:{FORMATS}:{','.join(sorted(self.config.deployment.hosts))}"
-        if known is not None and known.fingerprint == fingerprint and known.number == claimed:
-            _log.info("continuing generation %d", known.number)
-            return known, {}
+        claim = self.registry.claims.get(config.deployment.name)
+        if known is None or claim is None or known.number != claim.generation:
+            return None
+        renewed = self.renewed & {config.topics.control, *inboxes(config)}
+        if self.checkpoint.power_lost():
+            _log.warning("the machine went down under the last life: its checkpoint may lack what was done")
+            return None
+        return None if renewed or known.fingerprint != fingerprint(config) else known
+
+    def next(self, config: Config) -> int:
+        """The number of the generation after all that were."""
+        claim = self.registry.claims.get(config.deployment.name)
+        known = self.checkpoint.generation()
         # Redis may outlive the Kafka that it belonged to, and would refuse an index that looks older
         stored = patiently(self.redis.newest_generation, say=_log.warning)
-        number = max(claimed, known.number if known else 0, stored) + 1
-        _log.info("beginning generation %d from %d registered facts", number, len(self.registry.facts))
-        claim = generation_record(self.config.deployment.name, number, fingerprint)
-        self.writer.produce(self.config.topics.registry, *claim)
+        return max(claim.generation if claim else 0, known.number if known else 0, stored) + 1
+
+    def claim(self, config: Config, number: int) -> None:
+        """From here on no other generation of this deployment is continued: not by us, nor by anybody else."""
+        claim = Claim(number, fingerprint(config), config.version, self.file)
+        self.writer.produce(config.topics.registry, *claim_record(config.deployment.name, claim))
         self.writer.flush()
+
+    def is_whole(self, config: Config) -> bool:
+        """Whether routing can go on by the generation that Redis says is in force."""
+        _, current = self.redis.current()
+        shared = None if current is None else self.redis.configuration(current)
+        if current is None or shared is None:
+            return False
+        try:
+            then = config.adopting(shared)
+        except ConfigError:  # of a version that wrote configurations in another way
+            return False
+        return not self.redis.missing(index_keys(then, then.deployment.hosts), current)
+
+    def build(self, config: Config, number: int) -> Built:
+        """Make a generation from the registry, which has been read, and put it aside."""
+        facts = dict(self.registry.facts)
+        _log.info("building generation %d from %d registered facts", number, len(facts))
+        offsets = Offsets(config, self.transport)
+        offsets.renewed = self.renewed
         starting = offsets.begin()
-        samples = retried(lambda: sample(self.config, self.transport))
-        context = Context(self.config, number, 0, samples=samples)
-        facts = ((*key, fact) for key, fact in self.registry.facts.items())
-        self._install(rebuild(facts, context, _Progress()), number)
-        generation = Generation(number, fingerprint, json.dumps(starting), samples)
-        self.checkpoint.begin(generation)
-        control = self.config.topics.control
-        return generation, {control: offsets.ends(control)}
+        samples = retried(lambda: sample(config, self.transport))
+        context = Context(config, number, 0, samples=samples)
+        # a fact is changed by who takes it up; the registry keeps its own
+        copies = ((*key, msgspec.structs.replace(fact)) for key, fact in facts.items())
+        self._install(rebuild(copies, context, _Progress()), number)
+        generation = Generation(number, fingerprint(config), json.dumps(starting), samples)
+        control = config.topics.control
+        return Built(generation, facts, {control: offsets.ends(control)})
 
     def _install(self, rebuilt: Rebuilt, number: int) -> None:
         """Put a new generation in place: topics, index, then the seeds of the states and the first words to others."""
@@ -74,18 +144,31 @@ class Generations:
         keys = {Key.parse(text): blob for text, blob in rebuilt.indexes.items()}
         forwarding = {Key.parse(text): told for text, told in rebuilt.forwarding.items()}
         reduced = {Key.parse(text): told for text, told in rebuilt.reduced.items()}
-
-        def publish() -> None:
-            self.redis.publish(keys, number, 0, forwarding, reduced)
-            self.redis.retire(keys)
-
-        patiently(publish, say=_log.warning)
+        patiently(lambda: self.redis.publish(keys, number, 0, forwarding, reduced), say=_log.warning)
         for text, blob in rebuilt.states.items():
             for seed in seeds(number, blob):
                 self.writer.send(text, seed)
         for output in rebuilt.outputs:
             self.writer.produce(output.topic, output.key, output.value)
         self.writer.flush()
+
+    def put_in_force(self, config: Config, number: int) -> None:
+        """Have routing go by a generation whose index is complete, and drop those before it."""
+        patiently(lambda: self.redis.point(number, config.shared), say=_log.warning)
+        patiently(lambda: self.redis.retire(number, index_keys(config, config.deployment.hosts)), say=_log.warning)
+
+
+def changed(before: dict[FactKey, Fact], now: dict[FactKey, Fact]) -> Iterable[tuple[FactKey, Fact | None]]:
+    """What the registry says that it did not say before; None: nothing any more.
+
+    A fact that was read again is another object, so that the same one is the same fact.
+    """
+    for key, fact in now.items():
+        if before.get(key) is not fact:
+            yield key, fact
+    for key in before:
+        if key not in now:
+            yield key, None
 
 
 class _Progress:

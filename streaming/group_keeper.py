@@ -23,6 +23,7 @@ from state.control.facts import Fact
 from state.distribution.regrouping import Announce, Close, Effect, Measure, Prepare, Regrouping, Switch
 from state.messages import Record, Span, read_reader, read_spans, write_spans
 from state.redis_index import RedisIndex
+from streaming import dying
 from streaming.registry import FactKey
 
 SAMPLE = 1000
@@ -84,9 +85,11 @@ class GroupKeeper:
                 regrouping.prepared(ends)
             case Announce():
                 self._write(effect)
+                dying.at("groups-announced")
                 regrouping.announced()
             case Switch(broker, assignment, readers):
                 self._index.publish_groups(broker, self.generation, assignment.encode(), readers)
+                dying.at("groups-switched")
                 # one more may have begun: batches are counted, since a clock may be set back
                 regrouping.switched(ended() + 1)
             case Measure(_, topics):
@@ -95,6 +98,7 @@ class GroupKeeper:
                 regrouping.measured({topic: (lows[topic], ends[topic]) for topic in lows if topic in ends})
             case Close():
                 self._write(effect)
+                dying.at("groups-closed")
                 regrouping.closed()
 
     def _write(self, effect: Announce | Close) -> None:

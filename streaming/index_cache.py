@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import redis
@@ -120,8 +120,14 @@ class IndexCache:
         self._schemas = open_schemas(boot.config)
         self._producer: Producer | None = None
 
-    def snapshot(self) -> Snapshot:
-        """The index that is in force now; waits until it is complete."""
+    def snapshot(self, topics: Collection[str] = ()) -> Snapshot:
+        """The index that is in force now; waits until it is complete.
+
+        `topics`: what the query reads. Which of them are sources by a pattern, the configuration in force says.
+        """
+        return self._complete().reading(topics)
+
+    def _complete(self) -> Snapshot:
         started, told = time.monotonic(), ""
         while True:
             why = self._refresh()

@@ -1,7 +1,8 @@
-"""The streaming job of one deployment: begin or continue a generation, run both queries, keep everything in order.
+"""The streaming job of one deployment: the lease, a generation, both queries, and everything kept in order.
 
-lock the checkpoint ─> topics ─> generation (continue, or rebuild from the registry) ─> index in Redis
-    ─> control query, route query ─> `ready` ─> until SIGTERM: timers, Redis, topics, restarts
+lock the checkpoint ─> topics ─> the lease ─> what all deployments agreed on ─> Spark
+    ─> the generation of the checkpoint, or a new one (routing meanwhile by the one in Redis, if that is whole)
+    ─> control query, route query ─> `ready` ─> until SIGTERM: timers, Redis, topics, restarts, changes of configuration
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import signal
 import threading
 import time
-from types import FrameType
 
 import redis
 from pyspark.sql import SparkSession
@@ -20,23 +20,27 @@ from infra.kafka import open_transport
 from infra.kafka.retry import retried
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger
-from state.config import Config
+from state.config import Config, load
+from state.errors import ConfigError, HilcastError
 from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
+from state.topics import guarded
 from state.warm import warm
-from streaming.boot import Boot
+from streaming.agreement import file_hash, proposal
 from streaming.broker_clock import BrokerClock
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.generations import Generations, Seeded
 from streaming.group_keeper import GroupKeeper
+from streaming.lease import Lease
 from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
 from streaming.progress import Committer, ProgressListener, group
 from streaming.queries import Queries
-from streaming.registry import RegistryReader, sinks
+from streaming.registry import Refusal, RegistryReader, configuration_record, refusal_record
 from streaming.settings import session
+from streaming.succession import Succession
 from streaming.timers import Timers
-from streaming.watch import TICK_S, Watch
+from streaming.watch import TICK_S, Watch, topic_lost
 from streaming.writer import DriverWriter
 
 _log = logger("job")
@@ -48,103 +52,274 @@ class Job:
     def __init__(self, config: Config, path: str) -> None:
         self.config = config
         self.path = path
-        self.stopping = threading.Event()
+        self.number = 0
+        """Of the generation in force."""
+        self.stopping, self.reloading = threading.Event(), threading.Event()
         self.checkpoint = Checkpoint(config.deployment.checkpoint)
         self.topics = TopicKeeper(config)
         self.redis = RedisIndex(config)
         self.transport = open_transport(config)
         self.writer = DriverWriter(config)
         self.clock = BrokerClock(config)
-        self.timers = Timers(config, self.writer.send)
         self.offsets = Offsets(config, self.transport)
         self.groups: GroupKeeper | None = None
+        self.succession: Succession | None = None
+        self._refused = 0
+        """The version of the configuration that this deployment cannot take."""
 
     # ── from start to stop ──────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-        created = self.topics.ensure_needed()
-        if created:
-            _log.info("created %d topics", len(created))
+            signal.signal(number, lambda *_: self.stopping.set())  # only a flag: py4j cannot be entered from here
+        signal.signal(signal.SIGHUP, lambda *_: self.reloading.set())
+        ids = self._prepare_topics()
+        self.lease = Lease(self.config)
+        if not self.lease.acquire(self.stopping):
+            return
         self.registry = RegistryReader(self.config, self.transport)
-        generation, seeded = self._begin()
-        grids = {name: Grid.of(event_type) for name, event_type in self.config.types.items()}
-        patiently(lambda: self.redis.describe_grids(grids), say=_log.warning)
-        self._begin_groups(generation.number)
-        _log.info("preparing the kernels (compiled once, then kept)")
-        warm(self.config)
-        _log.info("starting Spark")
-        spark = session(self.config, self.path)
+        retried(self.registry.catch_up)
+        file = file_hash(self.config)
+        self._agree()
+        self.generations = Generations(
+            self.checkpoint,
+            self.registry,
+            self.transport,
+            self.topics,
+            self.redis,
+            self.writer,
+            file,
+            ids,
+            self.offsets.renewed,
+        )
+        spark = self._prepare()
         self.checkpoint.record(_jvm_pid(spark))
-        listener = ProgressListener(self.config, generation.number)
+        listener = self.listener = ProgressListener(self.config, 0, self.lease.commit)
         spark.streams.addListener(listener)
-        self._announce(generation)
-        boot = Boot(self._with_sources(), generation.number)
-        queries = Queries(spark, boot, generation, self.checkpoint, self.offsets, self._lost)
+        boot = self.generations.routing(self.config, 0)
+        self.queries = Queries(spark, boot, None, self.checkpoint, self.offsets, self._lost)
         metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
         if metrics is not None:
             _log.info("metrics at port %d", metrics.port)
         try:
-            queries.start()
-            self._until_ready(queries, listener, seeded)
-            self._supervise(queries, self._watch(generation, listener, queries))
+            self._begin()
+            self._supervise()
         finally:
             if metrics is not None:
                 metrics.close()
-            self._close(spark, queries, listener)
+            self._close(spark)
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.stopping.set()  # only a flag: py4j cannot be entered from a signal handler
+    def _prepare(self) -> SparkSession:
+        """Compile the kernels while Spark starts."""
+        _log.info("starting Spark; preparing the kernels meanwhile (compiled once, then kept)")
+        kernels = threading.Thread(target=warm, args=(self.config,), name="kernels")
+        kernels.start()
+        spark = session(self.config, self.path)
+        kernels.join()
+        return spark
 
-    def _until_ready(self, queries: Queries, listener: ProgressListener, seeded: Seeded) -> None:
+    def _begin(self) -> None:
+        """Continue the generation of the checkpoint, or make a new one; say `ready` once it is in force and in."""
+        known = self.generations.known(self.config)
+        seeded: Seeded = {}
+        if known is not None:
+            _log.info("continuing generation %d", known.number)
+            patiently(lambda: self.redis.point(known.number, self.config.shared), say=_log.warning)
+            self._announce(known)
+            self.queries.succeed(self.generations.boot(self.config, known.number), known)
+            self._take_office(known.number)
+        else:
+            if patiently(lambda: self.generations.is_whole(self.config), say=_log.warning):
+                _log.info("routing by the generation that was in force, while another one is built")
+                self.queries.start("route")
+            succession = Succession(self.generations, self.queries, self.listener, self.config, alone=True)
+            while not self.stopping.is_set() and not succession.step():
+                self.queries.restart_failed()
+                time.sleep(0.05)
+            if self.stopping.is_set():
+                return
+            seeded = succession.seeded
+            self._announce(succession.generation)
+            self._take_office(succession.number)
+        self.queries.start("route")
+        self._until_ready(seeded)
+        if not self.stopping.is_set():
+            self.checkpoint.keep_topics(self.generations.ids)
+
+    def _until_ready(self, seeded: Seeded) -> None:
         """Say `ready` once both queries run and the state of a new generation is in."""
         while not self.stopping.is_set():
-            if queries.all_run() and self.offsets.reached(listener.latest.get("control"), seeded):
+            if self.queries.all_run() and self.offsets.reached(self.listener.latest.get("control"), seeded):
                 print("ready", flush=True)
                 return
-            queries.restart_failed()
+            self.queries.restart_failed()
             time.sleep(0.05)
 
-    def _supervise(self, queries: Queries, watch: Watch) -> None:
+    def _supervise(self) -> None:
         while not self.stopping.wait(TICK_S):
-            watch.look()
-            queries.restart_failed()
+            self.watch.look()
+            self.queries.restart_failed()
+            self._heed_claims()
+            if self.succession is not None:
+                self._continue(self.succession)
+            else:
+                self._heed_configuration()
 
-    def _close(self, spark: SparkSession, queries: Queries, listener: ProgressListener) -> None:
-        queries.stop()
-        listener.close()
+    def _close(self, spark: SparkSession) -> None:
+        self.queries.stop()
+        self.listener.close()
         spark.stop()
         self.writer.nudge(10.0)
         self.clock.close()
         self.registry.close()
         if self.groups is not None:
             self.groups.close()
+        self.lease.close()
         self.transport.close()
         self.redis.close()
         self.checkpoint.close()
         _log.info("stopped")
 
-    # ── beginning ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the configuration ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _begin(self) -> tuple[Generation, Seeded]:
-        """Read the registry, then continue the generation of the checkpoint or begin a new one."""
-        retried(self.registry.catch_up)
+    def _prepare_topics(self) -> dict[str, str]:
+        """Create what is missing, unless that would hide a loss; refuse what breaks a promise; return Kafka's ids."""
+        before, kept = self.checkpoint.topics(), guarded(self.config)
+        gone = sorted(set(before) & set(kept) - retried(self.topics.existing))
+        if gone:
+            raise topic_lost(gone, "do not exist any more")
+        created = self.topics.ensure_needed()
+        if created:
+            _log.info("created %d topics", len(created))
+        wrong = retried(self.topics.faults)
+        for fault in wrong:
+            (_log.error if fault.fatal else _log.warning)("%s", fault)
+        if any(fault.fatal for fault in wrong):
+            raise HilcastError("topic-settings", "\n  ".join(str(fault) for fault in wrong if fault.fatal))
+        ids = retried(lambda: self.topics.ids(kept))
+        renewed = sorted(topic for topic, id in ids.items() if before.get(topic, id) != id)
+        truth = sorted({self.config.topics.registry, self.config.topics.groups} & set(renewed))
+        if truth:
+            raise topic_lost(truth, "were deleted and made again: what they held is not there")
+        if renewed:
+            _log.warning("made again since the last life, read from their beginning: %s", ", ".join(renewed))
+        self.offsets.renewed = frozenset(renewed)
+        return ids
+
+    def _agree(self) -> None:
+        """Go by what all deployments have agreed on, and have them follow a file that is newer."""
+        name, agreed = self.config.deployment.name, self.registry.agreed
+        config, proposed = proposal(self.config, agreed, self.registry.claims.get(name))
+        if proposed is not None:
+            self._propose(proposed)
+            config = config.adopting(proposed, self._version())
+        elif config.shared != self.config.shared:
+            _log.warning("the file is not what the deployments agreed on: going by version %d of that", config.version)
+        self._take(config)
+
+    def _version(self) -> int:
+        return 0 if self.registry.agreed is None else self.registry.agreed.version
+
+    def _propose(self, shared: bytes) -> None:
+        """Have all deployments, this one among them, take a configuration."""
+        version = self._version() + 1
+        self.writer.produce(self.config.topics.registry, *configuration_record(version, shared))
+        self.writer.flush()
+        self.registry.catch_up_quietly()
+        _log.info("version %d of the configuration is to be taken by all deployments", self._version())
+
+    def _take(self, config: Config) -> None:
+        self.config = self.topics.config = self.offsets.config = config
+
+    def _heed_claims(self) -> None:
+        """Stop if another driver has followed: it had the lease while this one was not heard of."""
+        claim = self.registry.claims.get(self.config.deployment.name)
+        ours = self.number if self.succession is None else max(self.number, self.succession.number)
+        if claim is not None and claim.generation > ours:
+            raise HilcastError(
+                "superseded",
+                f"another driver of deployment {self.config.deployment.name!r} has begun generation "
+                f"{claim.generation} after ours, {ours}: this one stops",
+            )
+
+    def _heed_configuration(self) -> None:
+        """Take what was agreed on since, or is in the file that was read again."""
+        if self.reloading.is_set():
+            self.reloading.clear()
+            self._reload()
+        agreed = self.registry.agreed
+        if agreed is None or agreed.version in (self.config.version, self._refused):
+            return
+        try:
+            config = self.config.adopting(bytes(agreed.shared), agreed.version)
+        except ConfigError as error:
+            self._refuse(agreed.version, error.faults)
+            return
+        _log.info("taking version %d of the configuration", agreed.version)
+        self.succession = Succession(self.generations, self.queries, self.listener, config, alone=False)
+
+    def _reload(self) -> None:
+        try:
+            file = load(self.path)
+        except ConfigError as error:
+            _log.error("the file stays unread: %s", error)
+            return
+        self._propose(file.shared)
+
+    def _refuse(self, version: int, faults: list[str]) -> None:
+        _log.error("version %d of the configuration is not taken: %s", version, "; ".join(faults))
+        self._refused = version
+        record = refusal_record(self.config.deployment.name, Refusal(version, faults))
+        self.writer.produce(self.config.topics.registry, *record)
+        self.writer.flush()
+
+    def _continue(self, succession: Succession) -> None:
+        try:
+            if not succession.step():
+                return
+        except HilcastError as error:
+            self.succession = None
+            self._refuse(succession.config.version, [str(error)])
+            return
+        self._take(succession.config)
+        self._take_office(succession.number)
+        self.succession = None
+
+    # ── office: what is kept for one generation ─────────────────────────────────────────────────────────────────
+
+    def _take_office(self, number: int) -> None:
+        """Keep timers, groups and all else for the generation that is in force now."""
+        self.number = self.listener.generation = number
+        grids = {name: Grid.of(event_type) for name, event_type in self.config.types.items()}
+        patiently(lambda: self.redis.describe_grids(grids), say=_log.warning)
+        timers = Timers(self.config, self.writer.send)
         for key, fact in self.registry.facts.items():
-            self.timers.follow(key, fact)
-        generations = Generations(
-            self.config, self.checkpoint, self.registry, self.transport, self.topics, self.redis, self.writer
+            timers.follow(key, fact)
+        self._begin_groups(number)
+        self.watch = Watch(
+            self.generations.boot(self.config, number),
+            registry=self.registry,
+            timers=timers,
+            groups=self.groups,
+            clock=self.clock,
+            listener=self.listener,
+            ended=lambda: self.queries.ended("route"),
+            redis=self.redis,
+            topics=self.topics,
+            writer=self.writer,
+            route=self.queries.follow,
         )
-        return generations.begin(self.offsets)
 
     def _begin_groups(self, generation: int) -> None:
         """Take up the groups of the hosted brokers, or see to it that those of before are left."""
+        if self.groups is not None:
+            self.groups.close()
+            self.groups = None
         if self.config.topics.groups not in self.topics.existing():
             return
-        self.groups = GroupKeeper(
-            self._with_sources(), generation, self.topics, self.redis, self.writer.produce, self.writer.flush
-        )
+        config = self.generations.routing(self.config, generation).config
+        self.groups = GroupKeeper(config, generation, self.topics, self.redis, self.writer.produce, self.writer.flush)
         for key, fact in self.registry.facts.items():
             self.groups.follow(key, fact)
 
@@ -155,34 +330,12 @@ class Job:
         known = retried(lambda: self.transport.committed(group(self.config, "control"), inputs))
         starting: dict[str, dict[str, int]] = json.loads(generation.starting_offsets)
         offsets = {topic: {"0": known.get((topic, 0), max(0, by["0"]))} for topic, by in starting.items()}
-        committer = Committer(self.config, "control")
-        committer.commit(offsets)
-        committer.close()
-
-    def _with_sources(self) -> Config:
-        """The configuration with the topics that its patterns match now; later ones are found by the watch."""
-        return self.config.with_topics(retried(self.topics.existing), sinks(self.registry.facts.values()))
+        Committer(self.config, "control", self.lease.commit).commit(offsets)
 
     def _lost(self, query: str, records: int) -> None:
         """Count what a query passed over."""
         with contextlib.suppress(redis.RedisError):  # it was said; the figure is for people
             self.redis.count({f"lost:{query}": records})
-
-    def _watch(self, generation: Generation, listener: ProgressListener, queries: Queries) -> Watch:
-        return Watch(
-            self.config,
-            generation.number,
-            registry=self.registry,
-            timers=self.timers,
-            groups=self.groups,
-            clock=self.clock,
-            listener=listener,
-            ended=lambda: queries.ended("route"),
-            redis=self.redis,
-            topics=self.topics,
-            writer=self.writer,
-            route=queries.follow,
-        )
 
 
 def _jvm_pid(spark: SparkSession) -> int:

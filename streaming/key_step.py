@@ -14,19 +14,24 @@ import pandas as pd
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupState
 
+from infra.kafka.destinations import Destinations
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger, set_up
 from state.control.context import Context, Result
 from state.control.handle import handle
+from state.errors import HilcastError
+from state.fitting import misfits
 from state.keys import Key
 from state.messages import Record
 from state.redis_index import RedisIndex, patiently
+from streaming import dying
 from streaming.boot import Boot
 from streaming.settings import QUERY_VARIABLE
 
 STATE = "format int, version binary, blob binary"
 STATE_FORMAT = 1
 _log = logger("redis")
+_control_log = logger("control")
 
 
 class _Worker:
@@ -35,9 +40,25 @@ class _Worker:
     def __init__(self, boot: Boot) -> None:
         set_up(boot.config, os.environ.get(QUERY_VARIABLE, "control"))
         self.boot = boot
-        self.context = Context(boot.config, boot.generation, 0, samples=boot.samples)
         self.redis = RedisIndex(boot.config)
         self.topics = TopicKeeper(boot.config)
+        self.destinations = Destinations(self.topics, _log.warning)
+        self.context = Context(
+            boot.config,
+            boot.generation,
+            0,
+            samples=boot.samples,
+            topic_ids=boot.topic_ids,
+            destinations=self.destinations,
+        )
+
+    def ensure(self, topics: set[str]) -> None:
+        """Have these delivery topics; one that cannot be created fails the batch, which refuses it the next time."""
+        try:
+            self.topics.ensure(topics)
+        except HilcastError:
+            self.destinations.doubt()
+            raise
 
 
 _workers: dict[tuple[str, int], _Worker] = {}
@@ -52,22 +73,31 @@ def _worker(boot: Boot) -> _Worker:
 
 
 def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """Handle one key's records of one batch: state, Redis and outputs in one pass."""
+    """Handle one key's records of one batch: state, Redis and outputs in one pass.
+
+    `StateUnreadable` ends the query with its code in the text, and nothing of the batch is committed: only a new
+    generation can go on.
+    """
     worker = _worker(boot)
     records = [record for frame in frames for record in _records(frame)]
     blob = state.get[2] if state.exists else None
     result = handle(
         key[0], None if blob is None else bytes(blob), records, worker.context.at(boot.generation, _batch())
     )
+    assert not misfits(result.outputs, worker.context.topics), "what Kafka would not take must not reach its sink"
+    for line in result.faults:
+        _control_log.error("%s", line)
     if result.topics:
-        worker.topics.ensure(result.topics)
+        worker.ensure(result.topics)
     if result.index is not None:
         _publish(worker, Key.parse(key[0]), result.index, result)
+        dying.at("control-after-redis")
     if result.state is not None:
         version = int.from_bytes(bytes(state.get[1]), "big") + 1 if state.exists else 1
         state.update((STATE_FORMAT, version.to_bytes(8, "big"), result.state))
     _count(worker, result)
     yield _frame(result)
+    dying.at("control-after-sink", after_s=0.05)
 
 
 def _batch() -> int:

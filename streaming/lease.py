@@ -14,11 +14,13 @@ believes it.
 from __future__ import annotations
 
 import hashlib
+import queue
 import socket
 import threading
 import time
+from concurrent.futures import Future
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from infra.kafka.dialects import librdkafka
 from infra.logs import logger
@@ -27,7 +29,8 @@ from streaming.progress import group
 
 LAPSE_MS = 10_000
 """After so long without a sign of life a driver has lost its lease."""
-POLL_S = 0.2
+POLL_S = 0.05
+ANSWER_S = 60.0
 PATIENCE_S = 3.0
 """After so long it is said that another driver is waited for."""
 _log = logger("lease")
@@ -41,7 +44,8 @@ class Lease:
         self._held = threading.Event()
         self._closing = threading.Event()
         place = f"{socket.gethostname()}\n{config.deployment.checkpoint}"
-        self.consumer = Consumer(
+        self._asked: queue.Queue[tuple[list[TopicPartition], Future[None]]] = queue.Queue()
+        self._consumer = Consumer(
             {
                 **librdkafka(config),
                 "group.id": group(config, "control"),
@@ -53,7 +57,7 @@ class Lease:
                 "enable.auto.commit": "false",
             }
         )
-        self.consumer.subscribe(
+        self._consumer.subscribe(
             [config.topics.registry], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
         )
         self._thread = threading.Thread(target=self._poll, name="lease", daemon=True)
@@ -76,18 +80,37 @@ class Lease:
             _log.info("the lease of deployment %s is ours", self._name)
         return True
 
+    def commit(self, offsets: list[TopicPartition]) -> None:
+        """Commit as a member; KafkaException where Kafka does not take it, as from one that has lost its membership."""
+        answer: Future[None] = Future()
+        self._asked.put((offsets, answer))
+        try:
+            answer.result(ANSWER_S)
+        except TimeoutError:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+
     def close(self) -> None:
         self._closing.set()
         self._thread.join(timeout=10.0)
-        self.consumer.close()
+        self._consumer.close()
 
     def _poll(self) -> None:
         while not self._closing.is_set():
             try:
-                self.consumer.poll(POLL_S)
+                self._consumer.poll(POLL_S)
             except KafkaException as error:
                 _log.warning("the lease of deployment %s: %s", self._name, error.args[0].str())
                 self._closing.wait(POLL_S)
+            while not self._asked.empty():
+                self._commit(*self._asked.get())
+
+    def _commit(self, offsets: list[TopicPartition], answer: Future[None]) -> None:
+        # in this thread: beside a poll in another one a commit would wait for ever
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+            answer.set_result(None)
+        except KafkaException as error:
+            answer.set_exception(error)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.incremental_assign(partitions)

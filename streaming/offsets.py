@@ -43,6 +43,8 @@ class Offsets:
     def __init__(self, config: Config, transport: Transport) -> None:
         self.config = config
         self._transport = transport
+        self.renewed: frozenset[str] = frozenset()
+        """Topics that were deleted and made again since the last life: offsets of theirs mean nothing any more."""
 
     def ends(self, topic: str) -> dict[str, int]:
         """The offset after the last record of each partition."""
@@ -74,7 +76,7 @@ class Offsets:
         starting: dict[str, dict[str, int]] = {topic: {} for topic in topics}
         for topic, number in partitions:
             low, high = self._span(topic, number)
-            offset = committed.get((topic, number), EARLIEST)
+            offset = EARLIEST if topic in self.renewed else committed.get((topic, number), EARLIEST)
             if offset != EARLIEST and not low <= offset <= high:
                 lost = f"{topic}/{number}: committed {offset}, the topic holds {low} to {high}"
                 _log.warning("the %s query cannot resume where it was, beginning at the oldest record: %s", query, lost)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
-import time
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -20,6 +20,8 @@ from infra.kafka.retry import retried
 from state.config import Config
 
 METADATA_MAX = 4000
+Commit = Callable[[list[TopicPartition]], None]
+"""Commits offsets as a member of a group."""
 
 
 def group(config: Config, query: str) -> str:
@@ -27,13 +29,15 @@ def group(config: Config, query: str) -> str:
 
 
 class Committer:
-    """Commits offsets of a group that nobody joins."""
+    """Commits offsets of a group: as its member (`lease.py`), or of one that nobody joins."""
 
-    def __init__(self, config: Config, query: str) -> None:
-        self._consumer = Consumer(
-            {**librdkafka(config), "group.id": group(config, query), "enable.auto.commit": "false"}
-        )
-        self._hosts = list(config.deployment.hosts)
+    def __init__(self, config: Config, query: str, member: Commit | None = None) -> None:
+        self.config = config
+        self._consumer: Consumer | None = None
+        if member is None:
+            settings = {**librdkafka(config), "group.id": group(config, query), "enable.auto.commit": "false"}
+            self._consumer = Consumer(settings)
+        self._member = member
 
     def commit(self, offsets: dict[str, dict[str, int]]) -> None:
         places = [
@@ -44,30 +48,59 @@ class Committer:
         ]
         partitions = [TopicPartition(*place, metadata=self._metadata(i, len(places))) for i, place in enumerate(places)]
         if partitions:
-            retried(lambda: self._consumer.commit(offsets=partitions, asynchronous=False))
+            retried(lambda: self._commit(partitions))
+
+    def _commit(self, partitions: list[TopicPartition]) -> None:
+        if self._member is not None:
+            self._member(partitions)
+        elif self._consumer is not None:
+            self._consumer.commit(offsets=partitions, asynchronous=False)
             self._consumer.poll(0)  # lets librdkafka's own lines out
 
     def _metadata(self, i: int, n: int) -> str:
         """The i-th share of the hosted brokers: Kafka takes 4 KB of metadata a partition."""
-        text = json.dumps({"hosts": self._hosts[i::n]}, separators=(",", ":"))
+        hosts = list(self.config.deployment.hosts)[i::n]
+        text = json.dumps({"hosts": hosts, "configuration": self.config.version}, separators=(",", ":"))
         assert len(text) <= METADATA_MAX, "more brokers in one deployment than its commits can name"
         return text
 
     def close(self) -> None:
-        self._consumer.close()
+        if self._consumer is not None:
+            self._consumer.close()
 
 
 class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     """Collects the progress of both queries; a thread of the driver writes it out."""
 
-    def __init__(self, config: Config, generation: int) -> None:
+    def __init__(self, config: Config, generation: int, member: Commit) -> None:
+        """`member`: what commits offsets of the control query (`lease.py`)."""
         self.config = config
         self.generation = generation
         self.latest: dict[str, dict[str, Any]] = {}
+        self.reached: dict[str, dict[str, Any]] = {}
+        """By query: the same as `latest`, as soon as a batch has ended."""
         self.batches: dict[str, int] = {}
+        self._committers = {"control": Committer(config, "control", member), "route": Committer(config, "route")}
+        self._held: dict[str, dict[str, Any] | None] = {}
+        """By query whose offsets are not to be committed: its last line."""
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._write, name="progress", daemon=True)
         self._thread.start()
+
+    def hold(self, query: str) -> None:
+        """Commit nothing of a query until it is released: what it does is not in force yet."""
+        self._held[query] = None
+        self.reached.pop(query, None)
+
+    def release(self, query: str, config: Config, generation: int) -> None:
+        """Go on committing, for another generation: what was held back is in force now."""
+        self.config, self.generation = config, generation
+        for committer in self._committers.values():
+            committer.config = config
+        line = self._held.pop(query, None)
+        if line is not None:
+            self._events.put(line)
 
     def onQueryStarted(self, event: Any) -> None:
         return None
@@ -83,26 +116,27 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         self._events.put(progress)
 
     def _write(self) -> None:
-        committers: dict[str, Committer] = {}
         producer = Producer(librdkafka(self.config))
         while (progress := self._events.get()) is not None:
-            name = progress["name"]
-            if name not in committers:
-                committers[name] = Committer(self.config, name)
+            if progress["name"] in self._held:
+                self._held[progress["name"]] = progress
+                self.reached[progress["name"]] = {"offsets": _end_offsets(progress)}
+                continue
             while True:
                 try:
-                    self._write_one(progress, committers[name], producer)
+                    self._write_one(progress, producer)
                     break
                 except KafkaException:
-                    time.sleep(1.0)  # Kafka is away; nothing else is lost by waiting
+                    if self._closing.wait(1.0):  # Kafka is away; nothing else is lost by waiting
+                        return
         producer.flush(5.0)
-        for committer in committers.values():
+        for committer in self._committers.values():
             committer.close()
 
-    def _write_one(self, progress: dict[str, Any], committer: Committer, producer: Producer) -> None:
+    def _write_one(self, progress: dict[str, Any], producer: Producer) -> None:
         name = progress["name"]
         offsets = _end_offsets(progress)
-        committer.commit(offsets)
+        self._committers[name].commit(offsets)
         line = {
             "deployment": self.config.deployment.name,
             "query": name,
@@ -118,10 +152,11 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
             self.config.topics.progress, key=f"{name}/{self.config.deployment.name}", value=json.dumps(line)
         )
         producer.flush(10.0)
-        self.latest[name] = line
+        self.latest[name] = self.reached[name] = line
         self.batches[name] = self.batches.get(name, 0) + 1
 
     def close(self) -> None:
+        self._closing.set()
         self._events.put(None)
         self._thread.join(timeout=10.0)
 

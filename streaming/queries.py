@@ -44,6 +44,8 @@ class _Query:
     name: str
     begin: Starter
     topics: list[str]
+    stopped: bool = True
+    """Whether it is not to run now."""
     running: StreamingQuery | None = None
     restart_at: float = 0.0
     failures: int = 0
@@ -62,37 +64,80 @@ class Queries:
         self,
         spark: SparkSession,
         boot: Boot,
-        generation: Generation,
+        generation: Generation | None,
         checkpoint: Checkpoint,
         offsets: Offsets,
         lost: Callable[[str, int], None],
     ) -> None:
         """`lost` is told how many records of which query were passed over."""
         self._spark = spark
-        self._boot, self._checkpoint, self._offsets = boot, checkpoint, offsets
+        self._offsets = offsets
         self._lost = lost
+        self._generation, self._checkpoint = generation, checkpoint
+        self._boots = {"control": boot, "route": boot}
+        """By query: what its workers are told; while a generation takes over, they differ."""
         self._on_data_loss = boot.config.settings.on_data_loss
         topics = boot.config.topics
-        inputs = {
-            "control": [topics.subscriptions, topics.advertisements, topics.control],
-            "route": input_topics(boot.config),
+        inboxes = [topics.subscriptions, topics.advertisements, topics.control]
+        self._queries = {
+            "control": _Query("control", self._start_control, inboxes),
+            "route": _Query("route", self._start_route, input_topics(boot.config)),
         }
-        starters: dict[str, Starter] = {
-            "control": lambda lossy: control.start(
-                spark,
-                replace(boot, samples=generation.samples),
-                generation.starting_offsets,
-                checkpoint.control(generation.number),
-                lossy=lossy,
-            ),
-            "route": self._start_route,
-        }
-        self._queries = {name: _Query(name, start, inputs[name]) for name, start in starters.items()}
 
-    def start(self) -> None:
-        """Start both; one that cannot be started now is tried again by `restart_failed`."""
+    def _start_control(self, lossy: bool) -> StreamingQuery:
+        assert self._generation is not None, "a generation was built before its control query starts"
+        return control.start(
+            self._spark,
+            replace(self._boots["control"], samples=self._generation.samples),
+            self._generation.starting_offsets,
+            self._checkpoint.control(self._generation.number),
+            lossy=lossy,
+        )
+
+    def _start_route(self, lossy: bool) -> StreamingQuery:
+        boot = self._boots["route"]
+        topics = input_topics(boot.config)
+        return route.start(
+            self._spark,
+            boot,
+            self._offsets.resume("route", topics),
+            self._checkpoint.route({topic: boot.topic_ids.get(topic, "") for topic in topics}),
+            lossy=lossy,
+        )
+
+    def start(self, *names: str) -> None:
+        """Start these, or all; one that cannot be started now is tried again by `restart_failed`."""
         for query in self._queries.values():
-            self._try(query)
+            if query.stopped and (query.name in names or not names):
+                query.stopped = False
+                self._try(query)
+
+    def succeed(self, boot: Boot, generation: Generation) -> None:
+        """Start the control query of another generation; that of the one before has been stopped."""
+        self._generation, self._boots["control"] = generation, boot
+        self.start("control")
+
+    def adopt(self, boot: Boot) -> None:
+        """Route with another configuration: where its input is another one, the route query is started anew.
+
+        It goes on where its group stands, and reads a topic that is new from its beginning. What it had begun is
+        repeated, with equal delivery ids; nothing is left out.
+        """
+        query, topics = self._queries["route"], input_topics(boot.config)
+        self._boots["route"] = boot
+        if topics == query.topics:
+            return
+        new, gone = sorted(set(topics) - set(query.topics)), sorted(set(query.topics) - set(topics))
+        _log.info("what is routed changed: new %s, gone %s", new, gone)
+        query.topics = topics
+        if self.runs("route"):
+            self.ended("route")  # what ended is counted before its query is gone
+            self.stop("route")
+            self.start("route")
+
+    def follow(self, config: Config) -> None:
+        """Route what this configuration reads, where topics came or went that its patterns match (`adopt`)."""
+        self.adopt(replace(self._boots["route"], config=config))
 
     def _try(self, query: _Query) -> None:
         try:
@@ -121,32 +166,13 @@ class Queries:
         query.running = None
         _log.error("the %s query %s; it is started again in %.0f s", query.name, what, wait_s)
 
-    def _start_route(self, lossy: bool) -> StreamingQuery:
-        topics = input_topics(self._boot.config)
-        starting = self._offsets.resume("route", topics)
-        return route.start(self._spark, self._boot, starting, self._checkpoint.route(topics), lossy=lossy)
-
-    def follow(self, config: Config) -> None:
-        """Route what this configuration reads. Where that are other topics, the route query is started anew.
-
-        It goes on where its group stands, and reads a topic that is new from its beginning. What it had begun is
-        repeated, with equal delivery ids; nothing is left out.
-        """
-        query, topics = self._queries["route"], input_topics(config)
-        if topics == query.topics:
-            return
-        new, gone = sorted(set(topics) - set(query.topics)), sorted(set(query.topics) - set(topics))
-        _log.info("sources changed: new %s, gone %s", new, gone)
-        self._boot = replace(self._boot, config=config)
-        query.topics = topics
-        self.ended("route")
-        if query.running is not None:
-            query.running.stop()
-            query.running, query.restart_at = None, time.monotonic()
-
     def all_run(self) -> bool:
         """Whether both queries read their input."""
         return all(query.running is not None and _reads(query.running) for query in self._queries.values())
+
+    def runs(self, name: str) -> bool:
+        """Whether a query is to run, though it may be waiting to be started again."""
+        return not self._queries[name].stopped
 
     def restart_failed(self) -> None:
         """Start again what stopped, a little later each time.
@@ -155,6 +181,8 @@ class Queries:
         """
         now = time.monotonic()
         for query in self._queries.values():
+            if query.stopped:
+                continue
             if query.running is None:
                 if now >= query.restart_at:
                     self._try(query)
@@ -197,10 +225,14 @@ class Queries:
             query.ended = max(query.ended, query.before + 1 + batch - query.first)
         return query.ended
 
-    def stop(self) -> None:
+    def stop(self, *names: str) -> None:
+        """Stop these, or all."""
         for query in self._queries.values():
-            if query.running is not None and query.running.isActive:
-                query.running.stop()
+            if query.name in names or not names:
+                query.stopped = True
+                if query.running is not None and query.running.isActive:
+                    query.running.stop()
+                query.running = None
 
 
 def _reads(query: StreamingQuery) -> bool:

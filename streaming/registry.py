@@ -1,4 +1,10 @@
-"""Reading the registry: the facts from which everything can be rebuilt, and the generation of each deployment."""
+"""Reading the registry: the facts from which everything can be rebuilt, and what deployments have agreed on.
+
+subscription/b1/quote/s1      a fact (`state/control/facts.py`)
+configuration                 the configuration that all deployments are to have in common, and its version
+generation/NAME               the generation that a deployment has claimed, and what it was made from
+refusal/NAME                  why a deployment does not take a version of the configuration
+"""
 
 from __future__ import annotations
 
@@ -13,6 +19,33 @@ from state.control.facts import Fact, decode_fact
 
 FactKey = tuple[str, str, str, str]
 """Kind (`subscription` or `advertisement`), broker, type, id."""
+CONFIGURATION = b"configuration"
+
+
+class Agreed(msgspec.Struct, frozen=True):
+    """A configuration that all deployments are to have in common."""
+
+    version: int
+    shared: msgspec.Raw
+    """As `Config.shared` writes it."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a deployment says of its generation."""
+
+    generation: int
+    fingerprint: str = ""
+    configuration: int = 0
+    """The version of the configuration that it was made from."""
+    file: str = ""
+    """A hash of the file with which the deployment was started last."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a deployment stays with what it has."""
+
+    version: int
+    faults: list[str]
 
 
 class RegistryReader:
@@ -20,7 +53,9 @@ class RegistryReader:
 
     def __init__(self, config: Config, transport: Transport) -> None:
         self.facts: dict[FactKey, Fact] = {}
-        self.generations: dict[str, int] = {}
+        self.claims: dict[str, Claim] = {}
+        self.agreed: Agreed | None = None
+        self.refusals: dict[str, Refusal] = {}
         self._follower = Follower(transport, config.topics.registry)
         self._changed: dict[FactKey, None] = {}
 
@@ -36,19 +71,30 @@ class RegistryReader:
         changed, self._changed = self._changed, {}
         return list(changed)
 
+    def catch_up_quietly(self) -> None:
+        """Read to the present end; what changed is returned by the next `catch_up`."""
+        self._changed |= dict.fromkeys(self.catch_up())
+
     def _take(self, key: bytes, value: bytes | None) -> FactKey | None:
         kind, *rest = key.decode().split("/")
-        if kind == "generation" and value is not None:
-            self.generations[rest[0]] = int(msgspec.json.decode(value)["generation"])
-            return None
-        if kind not in ("subscription", "advertisement") or len(rest) != 3:
-            return None
-        fact_key = (kind, rest[0], rest[1], rest[2])
+        if kind in ("subscription", "advertisement") and len(rest) == 3:
+            return self._take_fact((kind, rest[0], rest[1], rest[2]), value)
         if value is None:
-            self.facts.pop(fact_key, None)
+            return None
+        if key == CONFIGURATION:
+            self.agreed = msgspec.json.decode(value, type=Agreed)
+        elif kind == "generation":
+            self.claims[rest[0]] = msgspec.json.decode(value, type=Claim)
+        elif kind == "refusal":
+            self.refusals[rest[0]] = msgspec.json.decode(value, type=Refusal)
+        return None
+
+    def _take_fact(self, key: FactKey, value: bytes | None) -> FactKey:
+        if value is None:
+            self.facts.pop(key, None)
         else:
-            self.facts[fact_key] = decode_fact(value)
-        return fact_key
+            self.facts[key] = decode_fact(value)
+        return key
 
     def close(self) -> None:
         self._follower.close()
@@ -59,7 +105,16 @@ def sinks(facts: Iterable[Fact]) -> set[str]:
     return {fact.sink for fact in facts if fact.live and fact.sink is not None}
 
 
-def generation_record(deployment: str, generation: int, fingerprint: str) -> tuple[bytes, bytes]:
+def claim_record(deployment: str, claim: Claim) -> tuple[bytes, bytes]:
     """Key and value of the record by which a deployment claims a generation."""
-    value = {"generation": generation, "fingerprint": fingerprint}
-    return f"generation/{deployment}".encode(), msgspec.json.encode(value)
+    return f"generation/{deployment}".encode(), msgspec.json.encode(claim)
+
+
+def refusal_record(deployment: str, refusal: Refusal) -> tuple[bytes, bytes]:
+    """Key and value of the record by which a deployment says that it stays with what it has."""
+    return f"refusal/{deployment}".encode(), msgspec.json.encode(refusal)
+
+
+def configuration_record(version: int, shared: bytes) -> tuple[bytes, bytes]:
+    """Key and value of the record that has all deployments take a configuration."""
+    return CONFIGURATION, msgspec.json.encode(Agreed(version, msgspec.Raw(shared)))

@@ -16,13 +16,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from infra.logs import logger
 from state.config import Config
+from state.limits import OUTPUT_BYTES_MAX
+from state.routing.assemble import row_bytes
 from state.routing.envelope import input_topics
 from state.routing.route import route
 from state.routing.snapshot import Snapshot
+from streaming import dying
 from streaming.boot import Boot
 from streaming.index_cache import cache
 from streaming.settings import OUTPUT, sink_options, source_options
+
+_log = logger("route")
 
 
 def records(spark: SparkSession, config: Config, starting_offsets: str, *, lossy: bool = False) -> DataFrame:
@@ -69,8 +75,14 @@ def route_batches(boot: Boot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
         if batch.num_rows == 0:
             continue
         if snapshot is None:
-            snapshot = worker.snapshot()
+            snapshot = worker.snapshot(input_topics(boot.config))
         routing = route(snapshot, batch)
-        yield from routing.batches()
+        for out in routing.batches():
+            assert (row_bytes(out) <= OUTPUT_BYTES_MAX).all(), "what Kafka would not take must not reach its sink"
+            yield out
+            dying.at("route-mid-sink")
+        for line in routing.faults:
+            _log.error("%s", line)
         worker.count(routing.figures)
         del routing  # its columns are large, and the next batch needs the room
+    dying.at("route-after-sink", after_s=0.2)  # the log of offsets is written a second later

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from infra.kafka.dialects import java
 from state.config import Config
 from state.limits import OUTPUT_BYTES_MAX
+from streaming.dying import DRIVER_VARIABLE
 
 WARM_VARIABLE = "HILCAST_WARM"
 """Names the configuration for which workers compile everything before they begin."""
@@ -98,6 +99,7 @@ def sink_options(config: Config) -> dict[str, str]:
 def session(config: Config, path: str) -> SparkSession:
     """The Spark session of one deployment, whose configuration file is at `path`."""
     os.environ[WARM_VARIABLE] = path
+    os.environ[DRIVER_VARIABLE] = str(os.getpid())
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers must have the same packages
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(f"hilcast {config.deployment.name}").master(config.settings.master)

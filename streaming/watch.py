@@ -25,6 +25,7 @@ from state.errors import HilcastError
 from state.keys import Key, index_keys
 from state.redis_index import RedisIndex
 from state.space.grid import Grid
+from streaming.boot import Boot
 from streaming.broker_clock import BrokerClock
 from streaming.group_keeper import GroupKeeper
 from streaming.progress import ProgressListener
@@ -56,8 +57,7 @@ class Watch:
 
     def __init__(
         self,
-        config: Config,
-        generation: int,
+        boot: Boot,
         *,
         registry: RegistryReader,
         timers: Timers,
@@ -70,8 +70,11 @@ class Watch:
         writer: DriverWriter,
         route: Callable[[Config], None],
     ) -> None:
-        self.config = config
-        self.generation = generation
+        self.config = config = boot.config
+        self.generation = boot.generation
+        self._ids = boot.topic_ids
+        self._absent: set[str] = set()
+        """Topics that must not be lost and were not there at the last look."""
         self.registry, self.timers, self.groups, self.listener = registry, timers, groups, listener
         self.redis, self.topics, self.writer = redis, topics, writer
         self._route = route
@@ -175,8 +178,9 @@ class Watch:
                 self.redis.note(figures)
 
     def _watch_topics(self) -> None:
-        """Recreate what was deleted under us, before the sink gives up."""
-        recreated = self.topics.ensure_needed()
+        """Recreate what was deleted under us, before the sink gives up; stop if that would hide a loss."""
+        self._guard_topics()
+        recreated = self.topics.ensure_needed(but=self._ids)
         hosts = self.config.deployment.hosts
         wanted = {
             fact.sink or self.config.topics.deliver(fact.owner or "")
@@ -194,3 +198,24 @@ class Watch:
         """Have topics routed that a pattern matches and that were not there before."""
         if self.config.patterns:
             self._route(self.config.with_topics(self.topics.existing(), sinks(self.registry.facts.values())))
+
+    def _guard_topics(self) -> None:
+        """Stop if a topic is lost that must not be; twice unseen is gone, for a node may just not know of it yet."""
+        found = self.topics.ids(self._ids)
+        renewed = sorted(topic for topic, id in found.items() if id != self._ids[topic])
+        if renewed:
+            raise topic_lost(renewed, "were deleted and made again")
+        absent = set(self._ids) - set(found)
+        gone = sorted(absent & self._absent)
+        if gone:
+            raise topic_lost(gone, "do not exist any more")
+        self._absent = absent
+
+
+def topic_lost(topics: list[str], how: str) -> HilcastError:
+    """The error of topics that must not be made again by themselves."""
+    return HilcastError(
+        "topic-lost",
+        f"{', '.join(topics)} {how}. Nothing was put in their place: an empty topic would hide the loss. Put them "
+        "back, or make them anew on purpose, as docs/operations.md says (`topic-lost`)",
+    )

@@ -376,6 +376,8 @@ def test_too_large_is_believed_of_what_is_large():
     """A refusal as too large excuses a large publication only."""
     large = replace(publication("e", 30, refused="too-large"), value=b'{"price":1,"x":"' + b"x" * 900_000 + b'"}')
     assert judge(TYPES, [large], [], [STANDING]).ok
+    heavy = replace(publication("e", 30, refused="too-large"), size=900_000)
+    assert judge(TYPES, [heavy], [], [STANDING]).missing == 0
     assert judge(TYPES, [publication("f", 30, refused="too-large")], [], [STANDING]).missing == 1
 
 

@@ -77,6 +77,8 @@ class ConfluentTransport:
                 "group.id": group,
                 "enable.auto.commit": "false",
                 "auto.offset.reset": "earliest",
+                # what a producer took back is not there; ends are those of transactions that have ended
+                "isolation.level": "read_committed",
                 "allow.auto.create.topics": "false",
                 "fetch.wait.max.ms": "100",
                 "enable.partition.eof": "true",  # a reader's position then passes over marks of transactions, too

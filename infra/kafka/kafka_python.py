@@ -68,6 +68,7 @@ class KafkaPythonTransport:
                 group_id=group,
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
+                isolation_level="read_committed",  # the other client's default, and what the job reads by
                 allow_auto_create_topics=False,
                 fetch_max_wait_ms=100,
             )

@@ -1,18 +1,30 @@
-"""Making sure that topics exist: those that the configuration needs (`state/topics.py`), and those of clients."""
+"""Topics that must exist, those of the configuration (`state/topics.py`) and those of clients; how they are kept."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, ResourceType, TopicDescription
 
 from infra.kafka.dialects import librdkafka
 from infra.kafka.transport import away
 from state.config import Config
 from state.errors import HilcastError
-from state.topics import Kept, destination, needed
+from state.topics import Fault, Found, Kept, destination, faults, needed
+
+_REFUSED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,  # no name for a topic, or one that Kafka cannot tell from another
+    KafkaError.POLICY_VIOLATION,
+)
+_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+class RefusedError(HilcastError):
+    """A topic that Kafka will not let us create, however often we ask."""
 
 
 class TopicKeeper:
@@ -48,13 +60,7 @@ class TopicKeeper:
         missing = sorted(set(topics) - self.existing())
         if not missing:
             return []
-        futures = self.admin.create_topics([_new(name, topics[name]) for name in missing], request_timeout=30.0)
-        for name, future in futures.items():
-            try:
-                future.result()
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise HilcastError("kafka-topic", f"cannot create topic {name!r}: {error.args[0].str()}") from error
+        self._create({name: topics[name] for name in missing})
         deadline = time.monotonic() + timeout_s
         while not set(missing) <= self.existing():
             if time.monotonic() > deadline:
@@ -62,9 +68,85 @@ class TopicKeeper:
             time.sleep(0.05)
         return missing
 
-    def ensure_needed(self) -> list[str]:
-        """Create the topics that the configuration needs."""
-        return self.create(needed(self.config))
+    def rehearse(self, name: str) -> None:
+        """Find out whether this delivery topic could be created; `RefusedError` if not."""
+        self._create({name: destination(self.config)}, rehearse=True)
+
+    def _create(self, topics: Mapping[str, Kept], *, rehearse: bool = False) -> None:
+        new = [_new(name, kept) for name, kept in topics.items()]
+        for name, future in self.admin.create_topics(new, request_timeout=30.0, validate_only=rehearse).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    kind = RefusedError if error.args[0].code() in _REFUSED else HilcastError
+                    raise kind("kafka-topic", f"cannot create topic {name!r}: {error.args[0].str()}") from error
+
+    def ensure_needed(self, but: Iterable[str] = (), config: Config | None = None) -> list[str]:
+        """Create the topics that this configuration, or the keeper's own, needs, but these."""
+        left = set(but)
+        return self.create({name: kept for name, kept in needed(config or self.config).items() if name not in left})
+
+    # ── how they are kept ───────────────────────────────────────────────────────────────────────────────────────
+
+    def ids(self, names: Iterable[str]) -> dict[str, str]:
+        """Kafka's id of each of these topics that exists: one that is deleted and made again has another."""
+        return {name: str(found.topic_id) for name, found in self._described(names).items()}
+
+    def found(self, names: Iterable[str]) -> dict[str, Found]:
+        """How each of these topics is kept that exists."""
+        described = self._described(names)
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in described]
+        settings: dict[str, dict[str, str]] = {}
+        for resource, future in (
+            self.admin.describe_configs(resources, request_timeout=30.0).items() if resources else ()
+        ):
+            try:
+                entries = future.result().values()
+                settings[resource.name] = {entry.name: entry.value for entry in entries if entry.value is not None}
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise away(self.config.deployment.kafka, error.args[0].str()) from error
+        return {
+            name: Found(
+                str(topic.topic_id),
+                len(topic.partitions),
+                min((len(partition.replicas) for partition in topic.partitions), default=0),
+                settings.get(name, {}),
+            )
+            for name, topic in described.items()
+        }
+
+    def writable(self, name: str) -> tuple[Found, bool]:
+        """How a topic is kept, and whether we may write to it."""
+        described = self._described([name], operations=True)
+        allowed = described[name].authorized_operations if name in described else []
+        found = self.found([name])
+        if name not in found:
+            raise RefusedError("kafka-topic", f"the job may not look at {name!r}")
+        # without an authorizer Kafka lists everything; where it lists nothing, it does not say
+        return found[name], allowed is None or AclOperation.WRITE in allowed or AclOperation.ALL in allowed
+
+    def faults(self) -> list[Fault]:
+        """What is wrong with the topics that exist of those that the configuration needs."""
+        nodes = len(self.admin.list_topics(timeout=10.0).brokers)
+        return faults(self.config, self.found(needed(self.config)), nodes)
+
+    def _described(self, names: Iterable[str], *, operations: bool = False) -> dict[str, TopicDescription]:
+        asked = sorted(set(names))
+        if not asked:
+            return {}
+        answers = self.admin.describe_topics(
+            TopicCollection(asked), request_timeout=30.0, include_authorized_operations=operations
+        )
+        described = {}
+        for name, future in answers.items():
+            try:
+                described[name] = future.result()
+            except KafkaException as error:
+                if error.args[0].code() not in _ABSENT:
+                    raise away(self.config.deployment.kafka, error.args[0].str()) from error
+        return described
 
 
 def _new(name: str, kept: Kept) -> NewTopic:

@@ -40,7 +40,11 @@ class Reader(Protocol):
 
 
 class Transport(Protocol):
-    """One connection to Kafka. Not for several threads at once."""
+    """One connection to Kafka. Not for several threads at once.
+
+    It reads what is committed: what a producer took back is not given, and a partition ends where the first transaction
+    begins that has not ended.
+    """
 
     def topics(self) -> set[str]:
         """Names of all topics of the cluster."""

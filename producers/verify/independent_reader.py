@@ -53,7 +53,12 @@ def read_publication(record: Record, config: Config, source: Source | None = Non
         beside=beside_of(config.types[type_name], record.headers, record.key) if type_name in config.types else {},
         format="json" if structured else _format(record, source),
         fault=_fault(found, broker, type_name, config),
+        size=len(record.key or b"") + len(record.value or b"") + _header_bytes(record),
     )
+
+
+def _header_bytes(record: Record) -> int:
+    return sum(len(name.encode("utf-8", "replace")) + len(value or b"") for name, value in record.headers)
 
 
 def read_delivered(record: Record) -> list[Delivered]:

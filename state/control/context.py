@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from state.advertisements.normal import Normaliser
@@ -26,6 +27,11 @@ class Context:
     hosts: tuple[str, ...] = ()
     samples: Mapping[str, Sample] = field(default_factory=dict)
     """Publications by type, as they were when the generation began; the same for every batch of it."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Kafka's ids of the inboxes, by topic, where they are known: a topic that was made again counts from 0 again."""
+    destinations: Callable[[str], str | None] | None = field(default=None, repr=False)
+    """Says why nothing may be delivered to a topic, or None; not given: everything may. What it says is not part of
+    what a replay repeats: a destination that was accepted is not judged again."""
     _observed: dict[str, tuple[Observations, Normaliser]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -63,12 +69,11 @@ class Context:
 
     def at(self, generation: int, batch: int) -> Context:
         """The same configuration at another epoch of the same life; grids are shared, not built again."""
-        return self._shared(Context(self.config, generation, batch, self.hosts, self.samples, self._observed))
+        return self._shared(replace(self, generation=generation, batch=batch))
 
     def of_everyone(self) -> Context:
         """The same epoch, with every broker of the overlay hosted."""
-        brokers = self.config.overlay.brokers
-        return self._shared(Context(self.config, self.generation, self.batch, brokers, self.samples, self._observed))
+        return self._shared(replace(self, hosts=self.config.overlay.brokers))
 
     def _shared(self, other: Context) -> Context:
         other.__dict__["grids"] = self.grids
@@ -91,3 +96,18 @@ class Result:
     """By neighbour towards which something changed: what became of each entry (`fates.py`)."""
     reduced: dict[str, dict[str, int]] = field(default_factory=dict)
     """By the same neighbours: the same in numbers."""
+    faults: list[str] = field(default_factory=list)
+    """Lines for the log, one for each record whose handling failed inside (code `internal`)."""
+
+    def then(self, later: Result) -> Result:
+        """This result and that of what was handled after it, in one."""
+        return Result(
+            later.state,
+            self.outputs + later.outputs,
+            self.index if later.index is None else later.index,
+            self.topics | later.topics,
+            dict(Counter(self.figures) + Counter(later.figures)),
+            self.forwarding | later.forwarding,
+            self.reduced | later.reduced,
+            self.faults + later.faults,
+        )

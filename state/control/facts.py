@@ -71,6 +71,12 @@ class Fact(msgspec.Struct, kw_only=True):
     """Where its geometry is: `cube:n`, `wide:n`."""
     groups: bool = False
     """Whether its client may be served through group and broadcast topics."""
+    topic_id: str | None = None
+    """Kafka's id of the inbox that `offset` counts in: a topic that was deleted and made again has another. None: not
+    known."""
+    deployment: str | None = None
+    """Who wrote it, and in which `generation`; None: a version that did not say."""
+    generation: int = 0
 
     @property
     def origin(self) -> tuple[str, int, int]:
@@ -91,3 +97,25 @@ def encode_fact(fact: Fact) -> bytes:
 def decode_fact(value: bytes) -> Fact:
     """A fact of the registry; `msgspec.ValidationError` if it is none."""
     return msgspec.json.decode(value, type=Fact)
+
+
+def newer(known: Fact | None, later: Fact) -> Fact:
+    """Of two facts of one key the one that counts; `later` stands behind `known` in the registry.
+
+    The later one does, unless the same deployment wrote it in an older generation: a driver that was superseded and
+    had not noticed. What it took from an inbox the generation in force takes as well. Kafka's compaction knows
+    nothing of this and keeps the last record: whoever sees an older one come late writes the newer one again.
+    Facts of different deployments are compared by their place alone: a broker that moves begins to count anew.
+
+    >>> def fact(generation, version, deployment="main"):
+    ...     return Fact(version=version, owner="c", filter=None, ttl_ms=None, expires_ms=None, sink=None, content=b"",
+    ...         topic="t", partition=0, offset=version, timestamp_ms=0, live=True, deployment=deployment,
+    ...         generation=generation)
+    >>> newer(fact(2, 5), fact(1, 6)).version, newer(fact(2, 5), fact(2, 6)).version
+    (5, 6)
+    >>> newer(fact(7, 5), fact(1, 6, "other")).version, newer(None, fact(1, 6)).version
+    (6, 6)
+    """
+    if known is None or known.deployment != later.deployment:
+        return later
+    return known if later.generation < known.generation else later

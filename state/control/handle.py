@@ -1,5 +1,8 @@
 """One door to the core: `handle` a key's records of one batch, whoever drives it.
 
+    records ── decode, plausible ──┬─> attempt: home or part ──> Result
+                                   └─> dead letters                └─ raises: narrowing.py
+
 The Spark operator and the simulator are thin drivers of this function; the rebuild drives the same homes and parts, but
 keeps them from wave to wave. It is deterministic: the same state and records give the same bytes, so that a batch
 replayed after a crash repeats itself exactly.
@@ -7,15 +10,30 @@ replayed after a crash repeats itself exactly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from state.compiled_part import compile_part
+from state.control import home as homes
+from state.control import part as parts
 from state.control.context import Context, Result
 from state.control.home import Home, refusal
+from state.control.narrowing import narrowed
 from state.control.part import Part
-from state.control.protocol import Amend, Change, Expire, Forget, Message, Republish, Resync, Seed, decode
+from state.control.plausible import existing, implausible, of_another_dialect
+from state.control.protocol import Amend, Change, Expire, Forget, Message, Republish, Resync, Seed, decode, encode
 from state.control.streams import seeded
-from state.errors import HilcastError
+from state.errors import ENVIRONMENT, HilcastError, StateUnreadable
+from state.fitting import dead_letter, misfits
 from state.keys import UNROUTABLE, Key
-from state.messages import Record, dead_letter, read_registration
+from state.messages import Output, Record, read_registration, receipt
+
+
+class Taken(NamedTuple):
+    """A record that can be applied, and what it says; None: it is of an inbox."""
+
+    record: Record
+    message: Message | None
 
 
 def handle(key: str, state: bytes | None, records: list[Record], context: Context) -> Result:
@@ -23,40 +41,119 @@ def handle(key: str, state: bytes | None, records: list[Record], context: Contex
 
     Records come in several frames and in no order across topics: they are sorted by (topic, partition, offset) first,
     seeds before everything else.
+    Guarantee: every output fits Kafka. No record stops a key: what cannot be used, or fails inside, is answered, and
+    everything else is applied. Raises `StateUnreadable` if the state is none that this version can go on with.
     """
+    ordered = sorted(records, key=lambda r: r.place)
     if key == UNROUTABLE:
-        return _unroutable(records, context)
-    messages: list[tuple[Record, Message | None]] = []
-    bad: list[tuple[Record, str]] = []
-    for record in sorted(records, key=lambda r: r.place):
-        if record.topic != context.topics.control:
-            messages.append((record, None))
-            continue
-        try:
-            messages.append((record, decode(record.value or b"")))
-        except HilcastError as error:
-            bad.append((record, error.reason))
+        every = [Taken(record, None) for record in ordered]
+        return narrowed(
+            None,
+            every,
+            lambda _, some: _unroutable(some, context),
+            lambda _, one, error: _left_out(None, None, one, error, context),
+        )
+    return _handled(key, state, ordered, context)
+
+
+def _handled(text: str, state: bytes | None, records: list[Record], context: Context) -> Result:
+    key = existing(text, context)
+    if key is not None and key.broker not in context.hosts:
+        key = None
+    taken, letters = _sorted_out(text, key, records, context)
+    if key is None:
+        return Result(None, letters)
     if state is None:
-        state = seeded([m for _, m in messages if isinstance(m, Seed)], context.generation)
+        state, damaged = _begun(key, taken, context)
+        letters += damaged
+        # they belong to the beginning, as seeds do: what the inboxes say came later
+        taken.sort(key=lambda one: not isinstance(one.message, Amend))
     else:
         # a key that has a state has begun: what belongs to the beginning and comes again is no new one
-        messages = [(record, m) for record, m in messages if not isinstance(m, Amend)]
-    parsed = Key.parse(key)
-    result = (_home if parsed.is_home else _part)(parsed, state, messages, context)
-    for record, reason in bad:
-        result.outputs.append(dead_letter(context.topics, record, "bad-value", f"not a control message: {reason}"))
+        taken = [one for one in taken if not isinstance(one.message, Amend)]
+    home_or_part = _home if key.is_home else _part
+    lost: list[Taken] = []
+
+    def attempt(state: bytes | None, some: Sequence[Taken]) -> Result:
+        result = home_or_part(key, state, some, context)
+        assert not misfits(result.outputs, context.topics), "what would not fit is cut or split where it is made"
+        return result
+
+    def left_out(state: bytes | None, one: Taken, error: Exception) -> Result:
+        if state is not None and not _stands(key, state, context):
+            raise StateUnreadable(str(key), f"nothing can be done with it: {type(error).__name__}: {error}") from error
+        lost.append(one)
+        return _left_out(key, state, one, error, context)
+
+    result = narrowed(state, taken, attempt, left_out)
+    if lost:
+        result.outputs = [output for output in result.outputs if not _is_vain(output, lost, context)]
+    result.outputs += letters
     return result
 
 
-def _home(key: Key, state: bytes | None, messages: list[tuple[Record, Message | None]], context: Context) -> Result:
+def _sorted_out(
+    text: str, key: Key | None, records: list[Record], context: Context
+) -> tuple[list[Taken], list[Output]]:
+    """What can be applied, and the dead letters of what cannot; without a key nothing can."""
+    taken: list[Taken] = []
+    letters: list[Output] = []
+
+    def refuse(record: Record, code: str, reason: str) -> None:
+        letters.append(dead_letter(context.topics, record, code, reason))
+
+    for record in records:
+        if record.topic != context.topics.control:
+            taken.append(Taken(record, None))
+            continue
+        try:
+            message = decode(record.value or b"")
+        except HilcastError as error:
+            refuse(record, "bad-value", f"not a control message: {error.reason}")
+            continue
+        if of_another_dialect(text, message, context):
+            continue
+        if key is None:
+            refuse(record, "bad-key", "the configuration has no such key")
+            continue
+        why = implausible(key, message, context)
+        if why is None:
+            taken.append(Taken(record, message))
+        else:
+            refuse(record, "bad-value", why)
+    return taken, letters
+
+
+def _begun(key: Key, taken: list[Taken], context: Context) -> tuple[bytes | None, list[Output]]:
+    """The state that seeds bring, and the dead letters of those that bring none."""
+    seeds = [(record, message) for record, message in taken if isinstance(message, Seed)]
+    read = homes.decode_state if key.is_home else parts.decode_state
+
+    def readable(blob: bytes) -> bool:
+        try:
+            read(blob)
+        except HilcastError:
+            return False
+        return True
+
+    state = seeded([seed for _, seed in seeds], context.generation, readable)
+    if state is not None:
+        return state, []
+    reason = "a piece of a state that is not whole, or cannot be read"
+    vain = [record for record, seed in seeds if seed.generation == context.generation]
+    return None, [dead_letter(context.topics, record, "bad-value", reason) for record in vain]
+
+
+# ── attempts ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _home(key: Key, state: bytes | None, some: Sequence[Taken], context: Context) -> Result:
     home = Home(key, state, context)
-    for _, message in messages:
-        # they belong to the beginning, as seeds do: what the inboxes say came later
-        if isinstance(message, Amend) and message.generation == context.generation:
-            home.amend(message)
-    for record, message in messages:
+    for record, message in some:
         if message is None:
             home.register(record)
+        elif isinstance(message, Amend) and message.generation == context.generation:
+            home.amend(message)
         elif isinstance(message, Expire):
             home.expire(message)
         elif isinstance(message, Forget):
@@ -66,10 +163,10 @@ def _home(key: Key, state: bytes | None, messages: list[tuple[Record, Message | 
     return home.finish()
 
 
-def _part(key: Key, state: bytes | None, messages: list[tuple[Record, Message | None]], context: Context) -> Result:
+def _part(key: Key, state: bytes | None, some: Sequence[Taken], context: Context) -> Result:
     part = Part(key, state, context)
     publish = False
-    for _, message in messages:
+    for _, message in some:
         if isinstance(message, Change):
             part.apply(message)
         elif isinstance(message, Resync):
@@ -84,13 +181,83 @@ def _part(key: Key, state: bytes | None, messages: list[tuple[Record, Message | 
     return result
 
 
-def _unroutable(records: list[Record], context: Context) -> Result:
+def _unroutable(some: Sequence[Taken], context: Context) -> Result:
     """Answer what names no broker or type of ours: a refused receipt and a dead letter each."""
     result = Result(None)
-    for record in sorted(records, key=lambda r: r.place):
+    for record, _ in some:
         try:
             read_registration(record, context.config)
         except HilcastError as error:
             result.outputs.append(refusal(record, context, error, None, None))
             result.outputs.append(dead_letter(context.topics, record, error.code, error.reason))
+    assert not misfits(result.outputs, context.topics), "what would not fit is cut where it is made"
     return result
+
+
+# ── what fails inside ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _stands(key: Key, state: bytes, context: Context) -> bool:
+    """Whether a state can be gone on with: read to its last part, and finished with nothing to do."""
+    try:
+        if key.is_home:
+            Home(key, state, context).finish()
+        else:
+            part = Part(key, state, context)
+            part.forwarding(part.neighbours)
+            part.finish()
+    except ENVIRONMENT:
+        raise
+    except Exception:
+        return False
+    return True
+
+
+def _left_out(key: Key | None, state: bytes | None, one: Taken, error: Exception, context: Context) -> Result:
+    """The answer to a record whose handling failed; the state stays. A change that is left out is asked for again.
+
+    Not so a snapshot: it would come as it was, and fail again, for ever. The next change shows the gap anew.
+    """
+    record, message = one
+    name, topics = type(error).__name__, context.topics
+    unreadable = isinstance(error, HilcastError) and message is not None
+    code = "bad-value" if unreadable else "internal"
+    reason = f"what it says cannot be read: {error}" if unreadable else f"handling it failed inside: {name}"
+    outputs = [dead_letter(topics, record, code, reason)]
+    figures = {code: 1}
+    if message is None:
+        outputs.insert(0, _refused(record, HilcastError(code, reason), context))
+        figures["refused"] = 1
+    elif isinstance(message, Change) and not message.snapshot and key is not None:
+        request = encode(Resync(str(key), context.dialect(key.type)))
+        outputs.append(Output(topics.control, message.source.encode(), request))
+    where = f"{record.topic}/{record.partition} offset {record.offset}"
+    said = f"{key or 'what names no key of ours'}: the record at {where} is left out: {name}: {error} {_place(error)}"
+    return Result(state, outputs, figures=figures, faults=[said])
+
+
+def _refused(record: Record, error: HilcastError, context: Context) -> Output:
+    """The receipt of a record of which perhaps nothing can be read."""
+    try:
+        return refusal(record, context, error, None, None)
+    except Exception:
+        return receipt(
+            context.topics, kind="refused", key=None, owner=None, version=None, broker=None, epoch=context.epoch,
+            origin=record.place, code=error.code, reason=error.reason,
+        )  # fmt: skip
+
+
+def _is_vain(output: Output, lost: Sequence[Taken], context: Context) -> bool:
+    """Whether this asks for a snapshot that has just been left out."""
+    sources = {m.source.encode() for _, m in lost if isinstance(m, Change) and m.snapshot}
+    if output.topic != context.topics.control or output.key not in sources:
+        return False
+    return isinstance(decode(output.value or b""), Resync)
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"({trace.tb_frame.f_code.co_qualname}, line {trace.tb_lineno})"

@@ -6,7 +6,8 @@
 
 Versions: an event older than the highest version accepted on its key, or equally old with other content, is stale; the
 very same event is a repeat and is answered again. Without a version it is the last accepted + 1. Withdrawals leave a
-tombstone that keeps the version. What a replay reads again (its offset is not beyond the recorded one) is never new.
+tombstone that keeps the version. What a replay reads again (its offset is not beyond the recorded one, in the same
+topic) is never new.
 
 Where a type has a budget, home prunes filters for neighbours when a batch is through (`travelling.py`): a filter then
 has two forms, the one that was sent and the one that travels, and its parts are told the geometry of both
@@ -27,14 +28,15 @@ from state.control.placement import Placement, Placing
 from state.control.protocol import Advertised, Amend, Expire, Forget, Resync, encode
 from state.control.streams import Outbox
 from state.control.travelling import Filters, Travelling, TravellingState
-from state.errors import HilcastError
+from state.errors import ENVIRONMENT, HilcastError
 from state.filters.tree import Filter
+from state.fitting import dead_letter
 from state.keys import Key
 from state.messages import (
+    VERSION_MAX,
     Output,
     Record,
     Registration,
-    dead_letter,
     owner_of,
     read_registration,
     receipt,
@@ -82,6 +84,7 @@ class Home:
         self.entered: set[Name] = set()
         """Registrations whose filter came in this batch."""
         self.figures: dict[str, int] = {}
+        self.faults: list[str] = []
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,8 +130,15 @@ class Home:
             return
         try:
             placement = self.placing(name, self.filters.sent(fact.sent), wide=wide)
+        except ENVIRONMENT:
+            raise
         except HilcastError as error:
             self._answer("refused", name, fact, fact.origin, error)
+            return
+        except Exception as error:  # our own bug must not keep a generation from beginning
+            reason = f"handling it failed inside: {type(error).__name__}"
+            self._answer("refused", name, fact, fact.origin, HilcastError("internal", reason))
+            self.faults.append(f"{self.key}: {name.kind} {name.id} lies dormant: {type(error).__name__}: {error}")
             return
         self._enter(name, fact, placement)
 
@@ -153,7 +163,7 @@ class Home:
         name = Name(Kind.of(event.advertisement), event.id)
         known = self._fact(name)
         content = event.content()
-        if known is not None and (known.topic, known.partition) == record.place[:2] and record.offset <= known.offset:
+        if known is not None and self._counts_alike(known, record) and record.offset <= known.offset:
             # a replay after a lost checkpoint or a crash reads again what is already recorded
             if record.offset == known.offset:
                 self._answer(_answer_kind(known), name, known, record.place)
@@ -165,12 +175,20 @@ class Home:
                 self._answer(_answer_kind(known), name, known, record.place)
                 return
             raise HilcastError("stale-version", f"version {version} is not newer than {last}")
-        if version > 2**63 - 1:
-            raise HilcastError("bad-value", "no version is left above 2^63-1")
+        if version > VERSION_MAX and event.withdraw:
+            version = last  # what has the highest version must not stay for ever
+        if version > VERSION_MAX:
+            raise HilcastError("bad-value", "no version is left above 2^63-1; withdraw it and take another id")
         if event.withdraw:
             self._withdraw(name, known, version, content, record)
         else:
             self._accept(name, known, event, version, content, record)
+
+    def _counts_alike(self, known: Fact, record: Record) -> bool:
+        """Whether the offsets of a fact and of a record are of one topic, and not of one that was made again since."""
+        present = self.context.topic_ids.get(record.topic)
+        same = known.topic_id is None or present is None or known.topic_id == present
+        return same and (known.topic, known.partition) == record.place[:2]
 
     def _accept(
         self, name: Name, known: Fact | None, event: Registration, version: int, content: bytes, record: Record
@@ -178,6 +196,8 @@ class Home:
         live = known if known is not None and known.live else None
         sent = self.filters.sent(event.filter)
         placement = self.placing(name, sent, wide=live.wide if live else None, ranges=event.ranges)
+        if name.kind is Kind.SUBSCRIPTION:
+            self._judge(event.sink or self.context.topics.deliver(event.owner or ""), live)
         fact = Fact(
             version=version,
             owner=event.owner,
@@ -193,11 +213,20 @@ class Home:
             live=True,
             parts=[] if live is None else live.parts,
             groups=event.groups,
+            topic_id=self.context.topic_ids.get(record.topic),
         )
         self.state.facts[name.kind][name.id] = fact
         self._enter(name, fact, placement)
         self._register(name, fact)
         self._answer("accepted" if live is None else "replaced", name, fact, record.place)
+
+    def _judge(self, destination: str, live: Fact | None) -> None:
+        """Refuse what cannot be delivered to; where it is delivered to already is not judged again."""
+        if self.context.destinations is None or (live is not None and self._destination(live) == destination):
+            return
+        reason = self.context.destinations(destination)
+        if reason is not None:
+            raise HilcastError("sink-refused", f"nothing can be delivered to {destination!r}: {reason}")
 
     def _withdraw(self, name: Name, known: Fact | None, version: int, content: bytes, record: Record) -> None:
         fact = Fact(
@@ -214,6 +243,7 @@ class Home:
             timestamp_ms=record.timestamp_ms,
             live=False,
             parts=[] if known is None else known.parts,
+            topic_id=self.context.topic_ids.get(record.topic),
         )
         self.state.facts[name.kind][name.id] = fact
         self._end(name, fact, "withdrawn")
@@ -343,6 +373,7 @@ class Home:
         )
 
     def _register(self, name: Name, fact: Fact) -> None:
+        fact.deployment, fact.generation = self.context.config.deployment.name, self.context.generation
         self.outputs.append(Output(self.context.topics.registry, name.in_registry(self.key), encode_fact(fact)))
 
     def finish(self) -> Result:
@@ -353,7 +384,8 @@ class Home:
         outbox = Outbox(self.key, self.context.generation, self.dialect, self.state.sequences)
         for part in sorted({*self.puts, *self.drops, *self.snapshots}):
             self._tell(part, outbox)
-        return Result(formats.write(FORMAT, self.state), self.outputs, None, self.topics, self.figures)
+        state = formats.write(FORMAT, self.state)
+        return Result(state, self.outputs, None, self.topics, self.figures, faults=self.faults)
 
     def _tell(self, part: str, outbox: Outbox) -> None:
         snapshot = part in self.snapshots

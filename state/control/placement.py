@@ -105,7 +105,7 @@ class Placing:
         if wide:
             part = wide_key(self._home.broker, self._home.type, id, self._config).part
             return {part: boxes} if len(boxes) else {}
-        return {part: clipped for part, clipped in self._clipped(boxes).items() if len(clipped)}
+        return self._clipped(boxes)
 
     def _everywhere(self, boxes: Boxes) -> dict[str, Boxes]:
         """The boxes of an advertisement by part."""
@@ -113,5 +113,4 @@ class Placing:
         return self._clipped(boxes) | {f"wide:{i}": boxes for i in shards}
 
     def _clipped(self, boxes: Boxes) -> dict[str, Boxes]:
-        cubes = map(int, self._grid.cubes_of(boxes))
-        return {f"cube:{cube}": boxes.clipped(*self._grid.cube_box(cube)) for cube in cubes}
+        return {f"cube:{cube}": clipped for cube, clipped in self._grid.cut(boxes).items()}

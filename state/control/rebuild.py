@@ -28,6 +28,7 @@ from state.control.part import Part
 from state.control.protocol import FORMAT as MESSAGE_FORMAT
 from state.control.protocol import Change, Resync, decode, encode
 from state.errors import HilcastError
+from state.fitting import misfits
 from state.keys import Key, home_key, index_keys
 from state.messages import Output, receipt
 from state.reductions.reduction import Fate
@@ -51,6 +52,8 @@ class Rebuilt:
     outputs: list[Output] = field(default_factory=list)
     """Receipts of dormant registrations; snapshots for and requests to other deployments."""
     topics: set[str] = field(default_factory=set)
+    faults: list[str] = field(default_factory=list)
+    """Lines for the log: registrations that failed inside, and lie dormant (code `internal`)."""
 
 
 def rebuild(
@@ -74,6 +77,7 @@ def rebuild(
         for key in keys[part]:
             _finish(key, cubes.get(key), context, rebuilt)
         progress("parts", done + 1, len(keys))
+    assert not misfits(rebuilt.outputs, context.topics), "what would not fit is cut or split where it is made"
     assert not by_part, "every part is somewhere of ours, for every broker has every part"
     return rebuilt
 
@@ -123,6 +127,7 @@ def _restore_homes(
             assert result.state is not None
             rebuilt.states[str(key)] = result.state
             rebuilt.topics |= result.topics
+            rebuilt.faults += result.faults
     return by_part
 
 

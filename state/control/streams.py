@@ -14,18 +14,23 @@ That makes repeats harmless and losses visible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
 
 from state.compiled_part import LocalEntry
 from state.control.protocol import Advertised, Change, Entry, Seed
 from state.keys import Key
 
 MESSAGE_BYTES_MAX = 512 * 1024
-"""A change beyond this is cut: additions first, the removals in the last piece."""
+"""A change whose items are longer than this, as they are written, is cut: additions first, then removals."""
 
 Position = tuple[int, int]
 """Generation and sequence: how far a stream has come."""
-Item = LocalEntry | Entry | Advertised
+Lists = dict[str, Sequence[Any]]
+"""The lists of a change by their names, additions before removals."""
+_encoder = msgspec.msgpack.Encoder()
 
 
 class Outbox:
@@ -49,11 +54,11 @@ class Outbox:
         advertised: Sequence[Advertised] = (),
         unadvertised: Sequence[str] = (),
     ) -> list[tuple[str, Change]]:
-        """Messages that bring `target` up to date in one step: additions first, removals in the last piece."""
-        pieces = _pieces([*local, *entries, *advertised])
+        """Messages that bring `target` up to date in one step: all additions come before any removal."""
+        additions: Lists = {"local": local, "entries": entries, "advertised": advertised}
+        pieces = _pieces(additions | {"removed": removed, "unadvertised": unadvertised})
         messages = []
         for i, piece in enumerate(pieces):
-            last = i == len(pieces) - 1
             self._sequences[target] = self._sequences.get(target, 0) + 1
             message = Change(
                 source=self._source,
@@ -63,11 +68,11 @@ class Outbox:
                 snapshot=snapshot,
                 piece=i,
                 pieces=len(pieces),
-                local=[x for x in piece if isinstance(x, LocalEntry)],
-                entries=[x for x in piece if isinstance(x, Entry)],
-                advertised=[x for x in piece if isinstance(x, Advertised)],
-                removed=list(removed) if last else [],
-                unadvertised=list(unadvertised) if last else [],
+                local=piece.get("local", []),
+                entries=piece.get("entries", []),
+                advertised=piece.get("advertised", []),
+                removed=piece.get("removed", []),
+                unadvertised=piece.get("unadvertised", []),
             )
             messages.append((target, message))
         return messages
@@ -139,33 +144,42 @@ def seeds(generation: int, blob: bytes) -> list[Seed]:
     return [Seed(generation, i, len(cuts), cut) for i, cut in enumerate(cuts)]
 
 
-def seeded(seeds: Iterable[Seed], generation: int) -> bytes | None:
+def seeded(
+    seeds: Iterable[Seed], generation: int, readable: Callable[[bytes], bool] = lambda blob: True
+) -> bytes | None:
     """The state that these messages bring to a generation, however often each of them came; None: none of them does.
+
+    Pieces of one state have their number in common; of several states the first that is whole and `readable` counts.
 
     >>> seeded([*seeds(2, b"old"), *seeds(3, b"new"), *seeds(3, b"new")], 3)
     b'new'
     """
-    pieces = {seed.piece: seed for seed in seeds if seed.generation == generation}
-    if not pieces:
-        return None
-    assert len(pieces) == pieces[min(pieces)].pieces, "the pieces of a seed stand together in one partition and batch"
-    return b"".join(pieces[i].blob for i in sorted(pieces))
+    states: dict[int, dict[int, bytes]] = {}
+    for seed in seeds:
+        if seed.generation == generation:
+            states.setdefault(seed.pieces, {}).setdefault(seed.piece, seed.blob)
+    for number, pieces in states.items():
+        blob = b"".join(pieces[i] for i in sorted(pieces))
+        if len(pieces) == number and readable(blob):
+            return blob
+    return None
 
 
-def _pieces(items: Sequence[Item]) -> list[list[Item]]:
-    pieces: list[list[Item]] = [[]]
+def _pieces(lists: Lists) -> list[dict[str, list[Any]]]:
+    """Cut lists, in their order, into messages of items that take no more than fits; at least one item each.
+
+    Cost: everything is written once more than it would be, to know its length; item by item where it is to be cut.
+    """
+    if len(_encoder.encode(list(lists.values()))) <= MESSAGE_BYTES_MAX:
+        return [{name: list(items) for name, items in lists.items()}]
+    pieces: list[dict[str, list[Any]]] = [{}]
     size = 0
-    for item in items:
-        weight = _weight(item)
-        if size and size + weight > MESSAGE_BYTES_MAX:
-            pieces.append([])
-            size = 0
-        pieces[-1].append(item)
-        size += weight
+    for name, items in lists.items():
+        for item in items:
+            length = len(_encoder.encode(item))
+            if size and size + length > MESSAGE_BYTES_MAX:
+                pieces.append({})
+                size = 0
+            pieces[-1].setdefault(name, []).append(item)
+            size += length
     return pieces
-
-
-def _weight(item: Item) -> int:
-    text = item.residual if isinstance(item, LocalEntry) else item.filter if isinstance(item, Advertised) else None
-    wider = item.wider.size if isinstance(item, LocalEntry) and item.wider is not None else 0
-    return item.geometry.size + wider + 4 * len(text or "") + 300

@@ -21,7 +21,7 @@ import json
 from itertools import chain, islice
 
 from state.errors import FilterError
-from state.filters.checking import BYTES_MAX, DEPTH_MAX, PREDICATES_MAX, Literal, checked, limited, shown
+from state.filters.checking import BYTES_MAX, DEPTH_MAX, PREDICATES_MAX, Scalar, checked, limited, shown
 from state.filters.grammar import admitted, number, parse, written
 from state.filters.tree import TRUE, Filter, Operator, conjunction, disjunction, negated
 from state.space.event_type import EventType
@@ -102,14 +102,11 @@ class _Reading:
             )
         assert isinstance(value, str | int | float), "JSON has no other scalars"
         if dialect == "exact":
-            return checked(name, Operator.EQ, [Literal(self.scalar(name, value))], self.event_type)
-        pattern: list[Literal] = [Literal(value)]
+            return checked(name, Operator.EQ, [self.scalar(name, value)], self.event_type)
+        pattern: list[Scalar] = [value]
         if isinstance(value, str):
             escaped, *escape = _escaped(value)
-            pattern = [
-                Literal(f"{escaped}%" if dialect == "prefix" else f"%{escaped}"),
-                *map(Literal, escape),
-            ]
+            pattern = [f"{escaped}%" if dialect == "prefix" else f"%{escaped}", *escape]
         return checked(name, Operator.LIKE, pattern, self.event_type)
 
     def scalar(self, name: str, value: str | int | float) -> str | int | float:
@@ -135,9 +132,9 @@ class _Reading:
     def sql(self, body: object, depth: int) -> Filter:
         if not isinstance(body, str):
             raise FilterError("filter-syntax", f"sql needs text, not {shown(body)}")
-        node = written(body)
-        inner = admitted(node, self.event_type, depth, self.predicates)
-        self.predicates += node.predicates
+        what = written(body)
+        inner = admitted(what, self.event_type, depth, self.predicates)
+        self.predicates += what.predicates
         return inner
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from state.kernels import njit
 from state.space.boxes import Ranks
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 Corners = tuple[Ranks, Ranks]
 
@@ -29,32 +30,124 @@ def disjoint_union(lows: Ranks, highs: Ranks, cap: int) -> Corners | None:
     >>> [box.tolist() for box in disjoint_union(a, b, 9)[0]]
     [[0, 0], [2, 5], [5, 2]]
     """
-    sizes = np.log2(highs.astype(np.float64) - lows.astype(np.float64) + 1.0).sum(axis=1)
-    order = np.argsort(-sizes, kind="stable")
-    out_lows, out_highs, count = _disjoint(lows[order], highs[order], 2 * cap)
-    if count < 0:
-        return None
-    corners = joined(out_lows[:count], out_highs[:count])
-    return corners if len(corners[0]) <= cap else None
-
-
-def intersections(one: Corners, other: Corners, cap: int) -> Corners | None:
-    """Return what is in some box of `one` and some of `other`, or None if these are more than `cap` boxes.
-
-    Guarantee: disjoint, if each of the two sets is. Cost: O(n * m * d).
-    """
-    lows, highs, count = _intersections(*one, *other, cap)
+    lows, highs, count = _united(lows, highs, cap)
     return None if count < 0 else (lows[:count], highs[:count])
 
 
-def joined(lows: Ranks, highs: Ranks) -> Corners:
-    """Unite disjoint boxes that differ in one dimension only and touch there; changes its arguments.
+# --- a tree of boxes ----------------------------------------------------------------------------------------
 
-    Guarantee: no more boxes than before, disjoint, the same union.
-    Cost: O(n^2 * d) for each round, and at most eight rounds; the second one seldom finds anything.
+NOWHERE, PRODUCT, INTERSECT, UNITE, SKIP = range(5)
+"""What a program does, on a stack of sets of disjoint boxes (`evaluated`)."""
+
+
+def evaluated(program: list[int], d: int, cap: int) -> tuple[Corners, bool] | None:
+    """Run a program: a tree of ANDs and ORs over spans of ranks, written out from its leaves up.
+
+        NOWHERE                                     put an empty set on the stack
+        PRODUCT exact m (k n (low high)*n)*m        put all boxes of one span for each of m dimensions
+        SKIP to                                     go on there if the topmost set is empty
+        INTERSECT                                   the topmost two become what is in both
+        UNITE exact n                               the topmost n become their union, made disjoint
+
+    Returns what is left on the stack, and whether it is exact: if all that it was made of is, or if it is empty. None
+    if at any point there are more than `cap` boxes. Cost: compiled, at most O(cap^2 * d) for each step.
+
+    >>> evaluated([PRODUCT, 1, 1, 0, 2, 3, 4, 6, 7, PRODUCT, 1, 1, 0, 1, 4, 6, INTERSECT], 1, 9)
+    ((array([[4],
+           [6]]), array([[4],
+           [6]])), True)
     """
-    count = _joined(lows, highs)
-    return lows[:count], highs[:count]
+    lows, highs, count, exact = _evaluated(np.array(program, np.int64), d, cap)
+    return None if count < 0 else ((lows, highs), exact)
+
+
+@njit
+def _evaluated(program: Ranks, d: int, cap: int) -> tuple[Ranks, Ranks, int, bool]:
+    lows, highs = np.empty((8, d), np.int64), np.empty((8, d), np.int64)
+    firsts, exact = np.empty(len(program) + 1, np.int64), np.empty(len(program), np.bool_)
+    firsts[0] = top = count = at = 0  # set t is rows firsts[t] to firsts[t + 1]
+    while at < len(program):
+        step = program[at]
+        at += 1
+        if step == SKIP:
+            at = program[at] if firsts[top] == firsts[top - 1] else at + 1
+            continue
+        if step == NOWHERE:
+            first, certain = count, True
+            more_lows, more_highs = lows[:0], highs[:0]
+        elif step == PRODUCT:
+            first, certain = count, program[at] != 0
+            more_lows, more_highs, at = _product(program, at + 1, d, cap)
+        elif step == INTERSECT:
+            top -= 2
+            first, middle, certain = firsts[top], firsts[top + 1], exact[top] and exact[top + 1]
+            more_lows, more_highs, more = intersections(
+                lows[first:middle], highs[first:middle], lows[middle:count], highs[middle:count], cap
+            )
+            at = at if more >= 0 else -1
+            more_lows, more_highs = more_lows[:more], more_highs[:more]
+        else:
+            certain, top = program[at] != 0, top - program[at + 1]
+            first = firsts[top]
+            sets = 0
+            for t in range(top, top + program[at + 1]):
+                if firsts[t + 1] > firsts[t]:
+                    sets, certain = sets + 1, certain and exact[t]
+            at += 2
+            more_lows, more_highs = lows[first:count].copy(), highs[first:count].copy()
+            if count - first > 2 * cap:
+                at = -1  # overlaps seldom halve them, and to try costs much
+            elif sets > 1:
+                more_lows, more_highs, more = _united(more_lows, more_highs, cap)
+                at = at if more >= 0 else -1
+                more_lows, more_highs = more_lows[:more], more_highs[:more]
+        if at < 0:
+            return lows, highs, -1, False
+        count = first + len(more_lows)
+        while count > len(lows):
+            lows, highs = _grown(lows, len(lows)), _grown(highs, len(highs))
+        lows[first:count], highs[first:count] = more_lows, more_highs
+        exact[top] = certain or len(more_lows) == 0
+        top += 1
+        firsts[top] = count
+    return lows[:count].copy(), highs[:count].copy(), count, exact[0]
+
+
+@njit
+def _product(program: Ranks, at: int, d: int, cap: int) -> tuple[Ranks, Ranks, int]:
+    """One box for each choice of a span per dimension, and where the program goes on; -1 if they are too many."""
+    dimensions = program[at]
+    total, place = 1, at + 1
+    for _ in range(dimensions):
+        total *= program[place + 1]
+        place += 2 + 2 * program[place + 1]
+        if total > cap:
+            return np.empty((0, d), np.int64), np.empty((0, d), np.int64), -1
+    lows, highs = np.full((total, d), ABSENT, np.int64), np.full((total, d), PRESENT_MAX, np.int64)
+    repeat, place = total, at + 1
+    for _ in range(dimensions):
+        k, spans = program[place], program[place + 1]
+        repeat //= spans
+        for row in range(total):
+            span = place + 2 + 2 * (row // repeat % spans)
+            lows[row, k], highs[row, k] = program[span], program[span + 1]
+        place += 2 + 2 * spans
+    return lows, highs, place
+
+
+@njit
+def _united(lows: Ranks, highs: Ranks, cap: int) -> tuple[Ranks, Ranks, int]:
+    """Boxes made disjoint, large ones first; a count of -1 if they are more than `cap`."""
+    n, d = lows.shape
+    sizes = np.zeros(n)
+    for i in range(n):
+        for k in range(d):
+            sizes[i] -= np.log2(np.float64(highs[i, k]) - np.float64(lows[i, k]) + 1.0)
+    order = np.argsort(sizes, kind="mergesort")
+    lows, highs, count = _disjoint(lows[order], highs[order], 2 * cap)
+    if count >= 0:
+        count = joined(lows[:count], highs[:count])
+    return lows, highs, count if count <= cap else -1
 
 
 @njit
@@ -116,9 +209,13 @@ def _disjoint(lows: Ranks, highs: Ranks, room: int) -> tuple[Ranks, Ranks, int]:
 
 
 @njit
-def _intersections(
+def intersections(
     lows: Ranks, highs: Ranks, other_lows: Ranks, other_highs: Ranks, cap: int
 ) -> tuple[Ranks, Ranks, int]:
+    """What is in some box of one set and some of the other, and their number: -1 if they are more than `cap`.
+
+    Guarantee: disjoint, if each of the two sets is. Cost: O(n * m * d).
+    """
     d = lows.shape[1]
     room = min(cap, lows.shape[0] * other_lows.shape[0])
     out_lows, out_highs = np.empty((room, d), np.int64), np.empty((room, d), np.int64)
@@ -137,7 +234,12 @@ def _intersections(
 
 
 @njit
-def _joined(lows: Ranks, highs: Ranks) -> int:
+def joined(lows: Ranks, highs: Ranks) -> int:
+    """Unite disjoint boxes that differ in one dimension only and touch there, in place; returns how many are left.
+
+    Guarantee: no more boxes than before, disjoint, the same union.
+    Cost: O(n^2 * d) for each round, and at most eight rounds; the second one seldom finds anything.
+    """
     count, d = lows.shape
     for _ in range(8):
         before = count

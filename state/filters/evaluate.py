@@ -26,7 +26,7 @@ from state.filters.printing import predicate_text
 from state.filters.tree import And, Filter, Operator, Or, Predicate, Timestamp, predicates
 from state.space.boxes import Ranks
 from state.space.event_type import Attribute, EventType
-from state.space.ranks import ABSENT_SPAN, PRESENT_MAX, rank_span, timestamp_micros
+from state.space.ranks import ABSENT_SPAN, PRESENT_MAX, Exact, rank_span, timestamp_micros
 
 Event = Mapping[str, object]
 Holds = Callable[[Event], bool]
@@ -220,7 +220,7 @@ def _read_int(value: object) -> int | None:
         return value if -PRESENT_MAX <= value <= PRESENT_MAX else None
     if type(value) is float and value.is_integer():
         return _read_int(int(value))
-    return None
+    return value.whole if type(value) is Exact else None
 
 
 def _read_float(value: object) -> float | None:
@@ -229,7 +229,7 @@ def _read_float(value: object) -> float | None:
             return float(value)
         except OverflowError:
             return None
-    return value if type(value) is float and isfinite(value) else None
+    return value if isinstance(value, float) and isfinite(value) else None
 
 
 def _read_boolean(value: object) -> bool | None:

@@ -20,15 +20,17 @@ covered by its bounding box and checked as a tree. Differs: the design counts co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
-from state.filters.disjoint import Corners, disjoint_union, intersections
+from state.filters.disjoint import INTERSECT, NOWHERE, PRODUCT, SKIP, UNITE, evaluated
 from state.filters.like import Like
-from state.filters.tree import And, Filter, Operator, Or, Predicate, Timestamp, Value, conjunction
+from state.filters.tree import NEGATION, And, Filter, Operator, Or, Predicate, Timestamp, Value, conjunction
+from state.limits import GEOMETRY_BYTES_MAX
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.ranks import (
@@ -51,8 +53,7 @@ Spans = tuple[Span, ...]
 """Sorted, disjoint, closed, not even touching."""
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
+class Intervals(NamedTuple):
     """The ranks that a predicate allows; `exact`: every value there satisfies it, else some may not."""
 
     spans: Spans
@@ -85,8 +86,8 @@ def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) 
     """Return the disjoint boxes of a filter, in the dimensions of the event type.
 
     Guarantee: exact if every predicate is (no text beyond 7 bytes, LIKE by prefix only), there are at most
-    128 conjunctions and at most `boxes_max` boxes; else a superset with what is still to be checked. A
-    contradiction has none.
+    128 conjunctions and at most `boxes_max` boxes, which fit a control message twice; else a superset with
+    what is still to be checked. A contradiction has none.
     Cost: microseconds per predicate for a conjunction; bounded by `boxes_max`^2 for anything.
 
     >>> from state.filters.grammar import parse
@@ -101,10 +102,10 @@ def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) 
     'symbol'
     """
     if conjunctions(filter) <= CONJUNCTIONS_MAX:
-        found = _region(filter, event_type, boxes_max)
+        found = _region(filter, event_type, min(boxes_max, GEOMETRY_BYTES_MAX // (16 * max(1, event_type.d))))
         if found is not None:
             residual = None if found.exact else _residual(filter, event_type)
-            return FilterGeometry(found.boxes(), residual is None, residual)
+            return FilterGeometry(found.boxes, residual is None, residual)
     bounds = _bounds(filter, event_type, list(_EVERYTHING) * event_type.d)
     if bounds is None:
         return FilterGeometry(Boxes.empty(event_type.d), True, None)
@@ -115,7 +116,7 @@ def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) 
 def region(filter: Filter, event_type: EventType, boxes_max: int) -> Boxes | None:
     """The disjoint boxes of a filter however many conjunctions it has, or None if there are too many boxes."""
     found = _region(filter, event_type, boxes_max)
-    return None if found is None else found.boxes()
+    return None if found is None else found.boxes
 
 
 def conjunctions(filter: Filter) -> int:
@@ -127,8 +128,8 @@ def conjunctions(filter: Filter) -> int:
     """
     if isinstance(filter, Predicate):
         return 1
-    counts = (conjunctions(child) for child in filter.children)
-    return prod(counts) if isinstance(filter, And) else sum(counts)
+    counts = [conjunctions(child) for child in filter.children if not isinstance(child, Predicate)]
+    return prod(counts) if isinstance(filter, And) else sum(counts) + len(filter.children) - len(counts)
 
 
 # --- predicates -------------------------------------------------------------------------------------------
@@ -142,42 +143,49 @@ def intervals(predicate: Predicate, attribute: Attribute) -> Intervals:
     True
     """
     possible, certain = _possible_and_certain(predicate, attribute)
-    return Intervals(possible, possible == certain)
+    return Intervals(possible, possible is certain or possible == certain)
 
 
-def _possible_and_certain(predicate: Predicate, attribute: Attribute) -> tuple[Spans, Spans]:
-    match predicate.operator:
-        case Operator.IS_NULL:
-            return (ABSENT_SPAN,), (ABSENT_SPAN,)
-        case Operator.IS_NOT_NULL:
-            return (present_span(attribute),), (present_span(attribute),)
-        case Operator.EQ:
-            return _equal(attribute, predicate.values[0])
-        case Operator.LT:
-            return _below(attribute, predicate.values[0], False)
-        case Operator.LE:
-            return _below(attribute, predicate.values[0], True)
-        case Operator.IN:
-            each = [_equal(attribute, value) for value in predicate.values]
-            return united(s for p, _ in each for s in p), united(s for _, c in each for s in c)
-        case Operator.BETWEEN:
-            low, high = predicate.values
-            above = _opposite(_below(attribute, low, False), attribute)
-            below = _below(attribute, high, True)
-            return common(above[0], below[0]), common(above[1], below[1])
-        case Operator.LIKE:
-            return _like(attribute, Like.of(*predicate.values))  # type: ignore[arg-type]
-        case _:
-            return _opposite(_possible_and_certain(predicate.negated(), attribute), attribute)
+Pair = tuple[Spans, Spans]
+"""The ranks that may satisfy a predicate, and those that surely do."""
 
 
-def _opposite(pair: tuple[Spans, Spans], attribute: Attribute) -> tuple[Spans, Spans]:
+def _possible_and_certain(predicate: Predicate, attribute: Attribute) -> Pair:
+    operator = predicate.operator
+    found = _PAIRS.get(operator)
+    if found is not None:
+        return found(attribute, predicate.values)
+    return _opposite(_PAIRS[NEGATION[operator]](attribute, predicate.values), attribute)
+
+
+def _in(attribute: Attribute, values: Values) -> Pair:
+    possible: list[Span] = []
+    certain: list[Span] = []
+    for value in values:
+        p, c = _equal(attribute, value)
+        possible += p
+        certain += c
+    spans = united(possible)
+    return spans, spans if len(certain) == len(possible) else united(certain)
+
+
+def _between(attribute: Attribute, values: Values) -> Pair:
+    low, high = values
+    above = _opposite(_below(attribute, low, False), attribute)
+    below = _below(attribute, high, True)
+    possible = common(above[0], below[0])
+    exact = above[0] is above[1] and below[0] is below[1]
+    return possible, possible if exact else common(above[1], below[1])
+
+
+def _opposite(pair: Pair, attribute: Attribute) -> Pair:
     possible, certain = pair
     whole = present_span(attribute)
-    return complement(certain, whole), complement(possible, whole)
+    unsure = complement(certain, whole)
+    return unsure, unsure if possible is certain else complement(possible, whole)
 
 
-def _equal(attribute: Attribute, value: Value) -> tuple[Spans, Spans]:
+def _equal(attribute: Attribute, value: Value) -> Pair:
     point = value.micros if isinstance(value, Timestamp) else rank(attribute, value)
     # A number that the attribute cannot hold (1.5 for an int, 2^53 + 1 for a double) equals no value of it.
     if point == ABSENT or (attribute.kind == "float" and float(value) != value):  # type: ignore[arg-type]
@@ -186,7 +194,7 @@ def _equal(attribute: Attribute, value: Value) -> tuple[Spans, Spans]:
     return spans, () if isinstance(value, str) and _shares_rank(attribute, value) else spans
 
 
-def _below(attribute: Attribute, value: Value, inclusive: bool) -> tuple[Spans, Spans]:
+def _below(attribute: Attribute, value: Value, inclusive: bool) -> Pair:
     if isinstance(value, Timestamp):
         value = value.micros
     if not isinstance(value, str):
@@ -206,7 +214,7 @@ def _shares_rank(attribute: Attribute, value: str) -> bool:
     return attribute.kind == "text" and not text_is_exact(value)
 
 
-def _like(attribute: Attribute, like: Like) -> tuple[Spans, Spans]:
+def _like(attribute: Attribute, like: Like) -> Pair:
     if attribute.kind == "category":
         spans = united((i, i) for i, value in enumerate(attribute.values) if like.matches(value))
         return spans, spans
@@ -218,6 +226,21 @@ def _like(attribute: Attribute, like: Like) -> tuple[Spans, Spans]:
         low, high, exact = text_prefix_span(like.prefix)
         spans = ((low, high),)
     return spans, spans if exact and like.is_prefix else ()
+
+
+Values = tuple[Value, ...]
+
+_PAIRS: dict[Operator, Callable[[Attribute, Values], Pair]] = {
+    Operator.IS_NULL: lambda attribute, _: ((ABSENT_SPAN,), (ABSENT_SPAN,)),
+    Operator.IS_NOT_NULL: lambda attribute, _: ((present_span(attribute),),) * 2,
+    Operator.EQ: lambda attribute, values: _equal(attribute, values[0]),
+    Operator.LT: lambda attribute, values: _below(attribute, values[0], False),
+    Operator.LE: lambda attribute, values: _below(attribute, values[0], True),
+    Operator.IN: _in,
+    Operator.BETWEEN: _between,
+    Operator.LIKE: lambda attribute, values: _like(attribute, Like.of(*values)),  # type: ignore[arg-type]
+}
+"""By operator; what is not here is the negation of one that is."""
 
 
 # --- spans ------------------------------------------------------------------------------------------------
@@ -244,6 +267,9 @@ def common(one: Spans, other: Spans) -> Spans:
     >>> common(((1, 5), (8, 9)), ((4, 8),))
     ((4, 5), (8, 8))
     """
+    if len(one) == len(other) == 1:  # what most are
+        low, high = max(one[0][0], other[0][0]), min(one[0][1], other[0][1])
+        return ((low, high),) if low <= high else ()
     result: list[Span] = []
     i = j = 0
     while i < len(one) and j < len(other):
@@ -263,24 +289,25 @@ def complement(spans: Spans, whole: Span) -> Spans:
     >>> complement(((1, 5), (8, 9)), (0, 9))
     ((0, 0), (6, 7))
     """
-    lows = [whole[0], *(high + 1 for _, high in spans)]
-    highs = [*(low - 1 for low, _ in spans), whole[1]]
-    return tuple((low, high) for low, high in zip(lows, highs, strict=True) if low <= high)
+    result = []
+    start, end = whole
+    for low, high in spans:
+        if start < low:
+            result.append((start, low - 1))
+        start = high + 1
+    if start <= end:
+        result.append((start, end))
+    return tuple(result)
 
 
 # --- regions ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Region:
-    """Disjoint boxes as corners, and whether they are exact."""
+class _Region(NamedTuple):
+    """Disjoint boxes, and whether they are exact."""
 
-    corners: Corners
+    boxes: Boxes
     exact: bool
-
-    def boxes(self) -> Boxes:
-        lows, highs = self.corners
-        return Boxes(np.ascontiguousarray(lows), np.ascontiguousarray(highs))
 
 
 _EVERYTHING: Spans = ((ABSENT, PRESENT_MAX),)
@@ -288,60 +315,72 @@ _EVERYTHING: Spans = ((ABSENT, PRESENT_MAX),)
 
 def _region(filter: Filter, event_type: EventType, cap: int) -> _Region | None:
     """The boxes of a tree, or None if at any point they are more than `cap`."""
-    children = (filter,) if isinstance(filter, Predicate) else filter.children
-    leaves, branches = _split(children)
-    if isinstance(filter, Or):
-        return _any_of(leaves, branches, event_type, cap)
-    return _all_of(leaves, branches, event_type, cap)
+    program: list[int] = []
+    leaves, branches = _split((filter,) if isinstance(filter, Predicate) else filter.children)
+    if branches or isinstance(filter, Or):
+        _write(filter, event_type, program)
+    else:
+        spans, exact = _all_spans(leaves, event_type)
+        if spans is None:
+            return _Region(Boxes.empty(event_type.d), True)
+        if all(len(each) == 1 for each in spans.values()):
+            return _Region(_one_box(spans, event_type.d), exact)
+        _write_product(spans, exact, program)
+    region = evaluated(program, event_type.d, cap)
+    return None if region is None else _Region(Boxes(*region[0]), region[1])
+
+
+def _one_box(spans: dict[int, Spans], d: int) -> Boxes:
+    """What most filters are: one span of each dimension."""
+    lows, highs = [ABSENT] * d, [PRESENT_MAX] * d
+    for k, ((low, high),) in spans.items():
+        lows[k], highs[k] = low, high
+    corners = np.array([lows, highs], np.int64)
+    return Boxes(corners[:1], corners[1:])
 
 
 def _split(children: Iterable[Filter]) -> tuple[list[Predicate], list[And | Or]]:
-    leaves = [child for child in children if isinstance(child, Predicate)]
-    return leaves, [child for child in children if not isinstance(child, Predicate)]
+    leaves, branches = [], []
+    for child in children:
+        if isinstance(child, Predicate):
+            leaves.append(child)
+        else:
+            branches.append(child)
+    return leaves, branches
 
 
-def _all_of(leaves: list[Predicate], branches: list[And | Or], event_type: EventType, cap: int) -> _Region | None:
+def _write(filter: Filter, event_type: EventType, program: list[int]) -> None:
+    """Write out a tree as a program of `disjoint.evaluated` that leaves its boxes."""
+    leaves, branches = _split((filter,) if isinstance(filter, Predicate) else filter.children)
+    if isinstance(filter, Or):
+        any_spans, exact = _any_spans(leaves, event_type)
+        several = {k: each for k, each in any_spans.items() if each}
+        for k, each in several.items():
+            _write_product({k: each}, True, program)
+        for branch in branches:
+            _write(branch, event_type, program)
+        program += (UNITE, exact, len(several) + len(branches))
+        return
     spans, exact = _all_spans(leaves, event_type)
     if spans is None:
-        return _nowhere(event_type)
-    corners = _product(spans, event_type.d, cap)
+        program.append(NOWHERE)
+        return
+    _write_product(spans, exact, program)
+    skips = []
     for branch in branches:
-        inner = _region(branch, event_type, cap)
-        if corners is None or inner is None:
-            return None
-        corners, exact = intersections(corners, inner.corners, cap), exact and inner.exact
-        if corners is not None and len(corners[0]) == 0:
-            return _nowhere(event_type)
-    return None if corners is None else _Region(corners, exact)
+        _write(branch, event_type, program)
+        program += (INTERSECT, SKIP, 0)
+        skips.append(len(program) - 1)
+    for skip in skips:
+        program[skip] = len(program)
 
 
-def _any_of(leaves: list[Predicate], branches: list[And | Or], event_type: EventType, cap: int) -> _Region | None:
-    spans, exact = _any_spans(leaves, event_type)
-    regions = [_product({k: s}, event_type.d, cap) for k, s in spans.items() if s]
-    for branch in branches:
-        inner = _region(branch, event_type, cap)
-        if inner is None:
-            return None
-        if len(inner.corners[0]):
-            regions.append(inner.corners)
-            exact = exact and inner.exact
-    if not regions:
-        return _nowhere(event_type)
-    known = [corners for corners in regions if corners is not None]
-    if len(known) < len(regions):
-        return None
-    if len(known) == 1:
-        return _Region(known[0], exact)
-    if sum(len(corners[0]) for corners in known) > 2 * cap:
-        return None  # overlaps seldom halve them, and to try costs much
-    lows, highs = (np.concatenate([corners[i] for corners in known]) for i in (0, 1))
-    corners = disjoint_union(lows, highs, cap)
-    return None if corners is None else _Region(corners, exact)
-
-
-def _nowhere(event_type: EventType) -> _Region:
-    empty = Boxes.empty(event_type.d)
-    return _Region((empty.lows, empty.highs), True)
+def _write_product(spans: dict[int, Spans], exact: bool, program: list[int]) -> None:
+    program += (PRODUCT, exact, len(spans))
+    for k, each in spans.items():
+        program += (k, len(each))
+        for span in each:
+            program += span
 
 
 def _all_spans(leaves: list[Predicate], event_type: EventType) -> tuple[dict[int, Spans] | None, bool]:
@@ -350,39 +389,24 @@ def _all_spans(leaves: list[Predicate], event_type: EventType) -> tuple[dict[int
     exact = True
     for leaf in leaves:
         k = event_type.dimension[leaf.attribute]
-        found = intervals(leaf, event_type.attributes[k])
-        spans[k] = common(spans[k], found.spans) if k in spans else found.spans
-        exact = exact and found.exact
-        if not spans[k]:
+        found, certain = intervals(leaf, event_type.attributes[k])
+        spans[k] = found = common(spans[k], found) if k in spans else found
+        exact = exact and certain
+        if not found:
             return None, True
     return spans, exact
 
 
 def _any_spans(leaves: list[Predicate], event_type: EventType) -> tuple[dict[int, Spans], bool]:
     """The spans of each dimension under some of its predicates."""
-    spans: dict[int, list[Span]] = {}
+    spans: dict[int, Spans] = {}
     exact = True
     for leaf in leaves:
         k = event_type.dimension[leaf.attribute]
-        found = intervals(leaf, event_type.attributes[k])
-        spans.setdefault(k, []).extend(found.spans)
-        exact = exact and found.exact
-    return {k: united(each) for k, each in spans.items()}, exact
-
-
-def _product(spans: dict[int, Spans], d: int, cap: int) -> Corners | None:
-    """One box for each choice of a span per dimension; counted before it is written out."""
-    total = prod(len(each) for each in spans.values())
-    if total > cap:
-        return None
-    lows, highs = np.full((total, d), ABSENT, np.int64), np.full((total, d), PRESENT_MAX, np.int64)
-    repeat = total
-    for k, each in spans.items():
-        repeat //= len(each)
-        column = np.array(each, dtype=np.int64)
-        choice = np.arange(total) // repeat % len(each)
-        lows[:, k], highs[:, k] = column[choice, 0], column[choice, 1]
-    return lows, highs
+        found, certain = intervals(leaf, event_type.attributes[k])
+        spans[k] = united([*spans[k], *found]) if k in spans else found
+        exact = exact and certain
+    return spans, exact
 
 
 def _residual(filter: Filter, event_type: EventType) -> Filter:
@@ -394,7 +418,8 @@ def _residual(filter: Filter, event_type: EventType) -> Filter:
 
 def _decided(filter: Filter, event_type: EventType) -> bool:
     if isinstance(filter, Predicate):
-        return intervals(filter, event_type.attribute(filter.attribute)).exact
+        attribute = event_type.attribute(filter.attribute)
+        return attribute.kind != "text" or intervals(filter, attribute).exact  # other kinds share no ranks
     return all(_decided(child, event_type) for child in filter.children)
 
 

@@ -1,11 +1,13 @@
 """The filter language (docs/filters.md): text to the one tree.
 
-    text ──lexer──> tokens ──LALR(1)──> what was written ──check──> tree, NOT at the leaves, flat
-          filter.lark                   positions, depth, count    attribute, kind, limits
+    text ──tokens──> words ──parser──> what was written ──check──> tree, NOT at the leaves, flat
+           one regular expression      places, depth, count       attribute, kind, limits
 
-The parser is lark's LALR: it keeps a stack of its own, takes each token once, and never backtracks, so a
-hostile text costs what a friendly one of the same length costs. Faults are reported in this order: size,
-syntax, depth and number of predicates, then attributes and kinds from left to right.
+The parser is written by hand: it takes each token once, keeps a stack of its own and never backtracks, so a
+hostile text costs what a friendly one of the same length costs. Where a token begins is asked only of a text
+that is refused, and found by cutting it up again. Faults are reported in this order: size, syntax, depth and
+number of predicates, then attributes and kinds from left to right. The grammar as such is
+`tests/filters/filter.lark`, by which the tests judge every answer and every message.
 
 Numbers are SQL's: an optional sign right before digits, `5` `-5` `+5` `5.` `.5` `1e3`; without point and
 exponent it is an integer. Keywords are reserved: an attribute called `in` is written `"in"`.
@@ -17,53 +19,35 @@ Left out of SQL: arithmetic, functions, comparison of two attributes, sub-select
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from functools import cache
-from importlib.resources import files
+from collections.abc import Sequence
+from itertools import islice, product
 from typing import NamedTuple
 
-from lark import Lark, Token
-from lark.common import LexerConf
-from lark.exceptions import UnexpectedToken
-from lark.lexer import Lexer, LexerState
-
 from state.errors import FilterError
-from state.filters.checking import BYTES_MAX, DEPTH_MAX, PREDICATES_MAX, Literal, checked, limited, shown
+from state.filters.checking import BYTES_MAX, DEPTH_MAX, PREDICATES_MAX, Scalar, checked, limited, shown
 from state.filters.tree import TRUE, Filter, Operator, conjunction, disjunction, negated
 from state.space.event_type import EventType
 
-KEYWORDS = {
-    "NOT": "NOT",
-    "BETWEEN": "BETWEEN",
-    "IN": "IN",
-    "LIKE": "LIKE",
-    "IS": "IS",
-    "NULL": "NULL",
-    "TRUE": "TRUE",
-    "FALSE": "FALSE",
-    "EXISTS": "_EXISTS",
-    "ESCAPE": "_ESCAPE",
-    "AND": "_AND",
-    "OR": "_OR",
-}
-"""Reserved words and the terminal of each (lark leaves those with an underscore out of what it reduces)."""
+KEYWORDS = frozenset({"AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "EXISTS", "TRUE", "FALSE"})
+"""Reserved words."""
 
-_OPERATORS = {tuple(operator.value.split()): operator for operator in Operator} | {
-    ("<>",): Operator.NE,
-    (): Operator.IS_NOT_NULL,  # EXISTS
-}
-_WORDS = {
-    "NAME": "an attribute",
-    "COMPARISON": "a comparison",
-    "NUMBER": "a number",
-    "TEXT": "text in single quotes",
-    "LPAR": "(",
-    "COMMA": ",",
-    "RPAR": ")",
-    **{terminal: word for word, terminal in KEYWORDS.items()},
-    "$END": "the end",
-}
-"""Terminals as people call them, in the order in which a message lists them."""
+_COMPARISONS = {o.value: o for o in Operator if not o.value[0].isalpha()} | {"<>": Operator.NE}
+# Every spelling of a keyword, ASCII in any case: upper() would make keywords of other letters as well, the
+# dotless i of Turkish becomes I.
+_WORDS = {"".join(letters): word for word in KEYWORDS for letters in product(*((c, c.lower()) for c in word))}
+_WORDS |= {mark: mark for mark in ("(", ")", ",", *_COMPARISONS)}
+
+_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_LEXEME = re.compile(rf"""[<>]=|<>|!=|[=<>(),]|{_NUMBER}|'(?:[^']|'')*+'|"(?:[^"]|"")*+"|[^\W0-9]\w*""")
+# Any other character is a token too, which nothing expects; the end is an empty one.
+_TOKEN = re.compile(rf"[ \t\r\n\f\v]*+({_LEXEME.pattern}|(?s:.)|\Z)")
+_NUMERALS = frozenset("0123456789+-.")
+
+# What a message says was expected.
+_TERM = "an attribute, (, NOT or EXISTS"
+_FIRST_TERM = "an attribute, (, NOT, TRUE or EXISTS"
+_OPERATOR = "a comparison, NOT, BETWEEN, IN, LIKE or IS"
+_LITERAL = "a number, text in single quotes, TRUE or FALSE"
 
 
 def parse(text: str, event_type: EventType, limits: bool = True) -> Filter:
@@ -84,21 +68,44 @@ def parse(text: str, event_type: EventType, limits: bool = True) -> Filter:
     state.errors.FilterError: filter-syntax: found '5' where NOT or NULL was expected (at character 10)
     """
     if not limits:
-        return _tree(written(text, limits), event_type)
+        return _tree(written(text, limits).node, event_type)
     return admitted(written(text), event_type)
 
 
-class Written(NamedTuple):
-    """A filter as it was written: what lark reduces to, before attributes and kinds are looked at."""
+class Leaf(NamedTuple):
+    """A predicate as it was written, before attribute and kinds are looked at."""
 
-    kind: str  # true, and, or, not, group, predicate
-    children: tuple[Written, ...]
+    name: str
+    operator: Operator
+    literals: Sequence[Scalar]
+    text: str
+    place: int
+    """The number of the token that is its name."""
+
+    def at(self, literal: int | None) -> int:
+        """Where in the text its name begins (None), or one of its literals."""
+        tokens = list(_TOKEN.finditer(self.text))[self.place :]
+        literals = [token for token in tokens[1:] if _literal(token[1]) is not None]
+        return (tokens[0] if literal is None else literals[literal]).start(1)
+
+
+class Branch(NamedTuple):
+    """Some parts as they were written together; of a NOT there is one, of TRUE none."""
+
+    kind: str  # true, and, or, not
+    children: Sequence[Node]
+
+
+Node = Leaf | Branch
+
+
+class Written(NamedTuple):
+    """A filter as it was written; brackets are gone, what they enclose stands together."""
+
+    node: Node
     depth: int
+    """Levels of brackets and NOT."""
     predicates: int
-    operator: Operator | None = None
-    name: str = ""
-    literals: tuple[Literal, ...] = ()
-    position: int | None = None
 
 
 def written(text: str, limits: bool = True) -> Written:
@@ -109,161 +116,217 @@ def written(text: str, limits: bool = True) -> Written:
         raise FilterError("filter-syntax", "half of a surrogate pair is no character", error.start) from None
     if limits:
         limited("bytes of UTF-8", size, BYTES_MAX)
-    try:
-        return _parser().parse(text)  # type: ignore[return-value]
-    except UnexpectedToken as error:
-        raise _syntax_error(text, error) from None
+    tokens = _TOKEN.findall(text)
+    if _WORDS.get(tokens[0]) == "TRUE":
+        if tokens[1]:
+            raise _unexpected(text, 1, "the end")
+        return Written(Branch("true", ()), 0, 0)
+    return _disjunction(text, tokens)
 
 
-def admitted(node: Written, event_type: EventType, depth: int = 0, predicates: int = 0) -> Filter:
+def admitted(what: Written, event_type: EventType, depth: int = 0, predicates: int = 0) -> Filter:
     """Apply limits and event type; `depth` and `predicates` is what surrounds the text in a JSON filter."""
-    limited("levels of brackets and NOT", depth + node.depth, DEPTH_MAX)
-    limited("predicates", predicates + node.predicates, PREDICATES_MAX)
-    return _tree(node, event_type)
-
-
-def _tree(node: Written, event_type: EventType) -> Filter:
-    match node.kind:
-        case "predicate":
-            assert node.operator is not None
-            return checked(node.name, node.operator, node.literals, event_type, node.position)
-        case "and":
-            return conjunction(_tree(child, event_type) for child in node.children)
-        case "or":
-            return disjunction(_tree(child, event_type) for child in node.children)
-        case "not":
-            return negated(_tree(node.children[0], event_type))
-        case "group":
-            return _tree(node.children[0], event_type)
-        case _:
-            return TRUE
-
-
-class _Reductions:
-    """What lark calls for each rule, with the tokens and results that it joins; named like the rules."""
-
-    def start(self, children: list[Written]) -> Written:
-        return children[0]
-
-    def everything(self, _: list[Token]) -> Written:
-        return Written("true", (), 0, 0)
-
-    def all_of(self, children: list[Written]) -> Written:
-        return _joined("and", children)
-
-    def any_of(self, children: list[Written]) -> Written:
-        return _joined("or", children)
-
-    def group(self, children: list[Written]) -> Written:
-        (child,) = children
-        return Written("group", (child,), child.depth + 1, child.predicates)
-
-    def negation(self, children: list[Token | Written]) -> Written:
-        child = children[1]
-        assert isinstance(child, Written)
-        return Written("not", (child,), child.depth + (child.kind != "group"), child.predicates)
-
-    def predicate(self, tokens: list[Token]) -> Written:
-        name, *rest = tokens
-        words, literals = [], []
-        for token in rest:
-            if token.type in _LITERALS:
-                literals.append(Literal(_LITERALS[token.type](token.value), token.start_pos))
-            else:
-                words.append(token.value if token.type == "COMPARISON" else token.type)
-        operator = _OPERATORS[tuple(words)]
-        text = _unquoted(name.value) if name.type == "QUOTED_NAME" else name.value
-        return Written("predicate", (), 0, 1, operator, text, tuple(literals), name.start_pos)
-
-
-def _joined(kind: str, children: list[Written]) -> Written:
-    depth = max(child.depth for child in children)
-    return Written(kind, tuple(children), depth, sum(child.predicates for child in children))
-
-
-def _unquoted(token: str) -> str:
-    return token[1:-1].replace(token[0] * 2, token[0])
-
-
-def _number(token: str) -> int | float:
-    return float(token) if any(c in token for c in ".eE") else int(token)
+    limited("levels of brackets and NOT", depth + what.depth, DEPTH_MAX)
+    limited("predicates", predicates + what.predicates, PREDICATES_MAX)
+    return _tree(what.node, event_type)
 
 
 def number(text: str) -> int | float | None:
     """What a text spells as a number literal, or None."""
-    return _number(text) if re.fullmatch(_parser().get_terminal("NUMBER").pattern.value, text) else None
+    return _number(text) if re.fullmatch(_NUMBER, text) else None
 
 
-class _Tokens(Lexer):
-    """The grammar's terminals as one regular expression, with the blanks before each.
-
-    Takes half the time of lark's own lexer, which matches blanks apart and counts lines.
-    """
-
-    __future_interface__ = 2  # lark then passes its state as it is
-
-    def __init__(self, conf: LexerConf) -> None:
-        terminals = {terminal.name: terminal.pattern.to_regexp() for terminal in conf.terminals}
-        blanks = "|".join(terminals.pop(name) for name in conf.ignore)
-        each = "|".join(f"(?P<{name}>{pattern})" for name, pattern in terminals.items())
-        self.blanks = re.compile(f"(?:{blanks})?")
-        self.token = re.compile(f"(?:{blanks})?(?:{each})")
-
-    def lex(self, lexer_state: LexerState, parser_state: object) -> Iterator[Token]:
-        text, position = lexer_state.text.text, 0
-        assert isinstance(text, str)
-        while match := self.token.match(text, position):
-            terminal = match.lastgroup
-            assert terminal is not None
-            start, position = match.span(terminal)
-            value = text[start:position]
-            # Outside ASCII, upper() makes keywords of other letters: the dotless i of Turkish becomes I.
-            if terminal == "NAME" and value.isascii():
-                terminal = KEYWORDS.get(value.upper(), terminal)
-            yield Token(terminal, value, start)
-        blanks = self.blanks.match(text, position)
-        assert blanks is not None
-        if blanks.end() < len(text):
-            raise _stray(text, blanks.end())
+def _tree(node: Node, event_type: EventType) -> Filter:
+    if isinstance(node, Leaf):
+        return checked(node.name, node.operator, node.literals, event_type, node.at)
+    match node.kind:
+        case "and":
+            return conjunction([_tree(child, event_type) for child in node.children])
+        case "or":
+            return disjunction([_tree(child, event_type) for child in node.children])
+        case "not":
+            return negated(_tree(node.children[0], event_type))
+        case _:
+            return TRUE
 
 
-@cache
-def _parser() -> Lark:
-    # Read once in each process, at the first filter: some 50 ms.
-    return Lark(
-        files(__package__).joinpath("filter.lark").read_text("utf-8"),
-        parser="lalr",
-        lexer=_Tokens,
-        transformer=_Reductions(),
-        maybe_placeholders=False,
-    )
+# --- the parser ---------------------------------------------------------------------------------------------
 
 
-def _stray(text: str, position: int) -> FilterError:
-    character = text[position]
-    if character in "'\"":
-        return FilterError("filter-syntax", f"the quote {character} is never closed", position)
-    return FilterError("filter-syntax", f"{shown(character)} has no meaning here", position)
+def _disjunction(text: str, tokens: list[str]) -> Written:
+    """The whole of a filter but TRUE: terms, joined by AND, OR and brackets, which lie on a stack of their own."""
+    around: list[tuple[list[Node], list[Node], int, int]] = []
+    any_of: list[Node] = []  # conjunctions that are complete
+    all_of: list[Node] = []  # terms of the one that is not
+    nots = level = i = depth = predicates = 0
+    while True:
+        word = _WORDS.get(tokens[i])
+        if word == "NOT":
+            nots += 1
+            i += 1
+            continue
+        if word == "(":
+            around.append((any_of, all_of, nots, level))
+            level += nots or 1  # a NOT with its bracket is one step
+            any_of, all_of, nots = [], [], 0
+            i += 1
+            continue
+        leaf, i = _predicate(text, tokens, i)
+        predicates += 1
+        if level + nots > depth:
+            depth = level + nots
+        node: Node = leaf
+        while True:
+            for _ in range(nots):
+                node = Branch("not", (node,))
+            all_of.append(node)
+            nots = 0
+            word = _WORDS.get(tokens[i])
+            if word != ")" or not around:
+                break
+            node = _joined(any_of, all_of)
+            any_of, all_of, nots, level = around.pop()
+            i += 1
+        if word == "OR":
+            any_of.append(all_of[0] if len(all_of) == 1 else Branch("and", all_of))
+            all_of = []
+        elif word != "AND":
+            if tokens[i] or around:
+                raise _unfinished(text, tokens, i, leaf, bool(around))
+            return Written(_joined(any_of, all_of), depth, predicates)
+        i += 1
 
 
-def _syntax_error(text: str, error: UnexpectedToken) -> FilterError:
-    expected = _expectation(error.accepts)
-    if error.token.type == "$END":
+def _joined(any_of: list[Node], all_of: list[Node]) -> Node:
+    last = all_of[0] if len(all_of) == 1 else Branch("and", all_of)
+    return Branch("or", [*any_of, last]) if any_of else last
+
+
+def _predicate(text: str, tokens: list[str], i: int) -> tuple[Leaf, int]:
+    """One predicate from token i on, and the number of the token behind it."""
+    name = _name(tokens[i])
+    if name is None:
+        if _WORDS.get(tokens[i]) != "EXISTS":
+            raise _unexpected(text, i, _TERM if i else _FIRST_TERM)
+        name = _name(tokens[i + 1])
+        if name is None:
+            raise _unexpected(text, i + 1, "an attribute")
+        return Leaf(name, Operator.IS_NOT_NULL, (), text, i + 1), i + 2
+    operator = _COMPARISONS.get(tokens[i + 1])
+    if operator is None:
+        return _worded(text, tokens, i, name)
+    value = _literal(tokens[i + 2])
+    if value is None:
+        raise _unexpected(text, i + 2, _LITERAL)
+    return Leaf(name, operator, (value,), text, i), i + 3
+
+
+def _worded(text: str, tokens: list[str], place: int, name: str) -> tuple[Leaf, int]:
+    """A predicate whose operator is a word."""
+    i = place + 1
+    word = _WORDS.get(tokens[i])
+    if word == "IS":
+        return _null(text, tokens, place, name)
+    negative = word == "NOT"
+    if negative:
+        i += 1
+        word = _WORDS.get(tokens[i])
+    literals: list[Scalar] = []
+    match word:
+        case "BETWEEN":
+            i = _take(text, tokens, i + 1, literals)
+            if _WORDS.get(tokens[i]) != "AND":
+                raise _unexpected(text, i, "AND")
+            i = _take(text, tokens, i + 1, literals)
+            operator = Operator.NOT_BETWEEN if negative else Operator.BETWEEN
+        case "IN":
+            if tokens[i + 1] != "(":
+                raise _unexpected(text, i + 1, "(")
+            i = _take(text, tokens, i + 2, literals)
+            while tokens[i] == ",":
+                i = _take(text, tokens, i + 1, literals)
+            if tokens[i] != ")":
+                raise _unexpected(text, i, ", or )")
+            i += 1
+            operator = Operator.NOT_IN if negative else Operator.IN
+        case "LIKE":
+            i = _take(text, tokens, i + 1, literals)
+            if _WORDS.get(tokens[i]) == "ESCAPE":
+                if not tokens[i + 1].startswith("'") or tokens[i + 1] == "'":
+                    raise _unexpected(text, i + 1, "text in single quotes")
+                i = _take(text, tokens, i + 1, literals)
+            operator = Operator.NOT_LIKE if negative else Operator.LIKE
+        case _:
+            raise _unexpected(text, i, "BETWEEN, IN or LIKE" if negative else _OPERATOR)
+    return Leaf(name, operator, literals, text, place), i
+
+
+def _null(text: str, tokens: list[str], place: int, name: str) -> tuple[Leaf, int]:
+    negative = _WORDS.get(tokens[place + 2]) == "NOT"
+    i = place + 2 + negative
+    if _WORDS.get(tokens[i]) != "NULL":
+        raise _unexpected(text, i, "NULL" if negative else "NOT or NULL")
+    return Leaf(name, Operator.IS_NOT_NULL if negative else Operator.IS_NULL, (), text, place), i + 1
+
+
+def _take(text: str, tokens: list[str], i: int, literals: list[Scalar]) -> int:
+    """Take the literal that token i must be; the number of the next token."""
+    value = _literal(tokens[i])
+    if value is None:
+        raise _unexpected(text, i, _LITERAL)
+    literals.append(value)
+    return i + 1
+
+
+def _name(token: str) -> str | None:
+    """The name that a token is, or None."""
+    first = token[:1]
+    if first == '"':
+        return token[1:-1].replace('""', '"') if len(token) > 1 else None
+    # What begins with a letter, an underscore or a digit that is none of 0 to 9 is a name to the expression.
+    if not (first.isalnum() or first == "_") or first in _NUMERALS or token in _WORDS:
+        return None
+    return token
+
+
+def _literal(token: str) -> Scalar | None:
+    """The value that a token is, or None."""
+    first = token[:1]
+    if first == "'":
+        return token[1:-1].replace("''", "'") if len(token) > 1 else None
+    if first in _NUMERALS:
+        return _number(token) if len(token) > 1 or first.isdigit() else None
+    word = _WORDS.get(token)
+    return True if word == "TRUE" else False if word == "FALSE" else None
+
+
+def _number(token: str) -> int | float:
+    return float(token) if "." in token or "e" in token or "E" in token else int(token)
+
+
+# --- messages -----------------------------------------------------------------------------------------------
+
+
+def _unexpected(text: str, i: int, expected: str) -> FilterError:
+    """The error of a text whose token i is none of what is expected there."""
+    match = next(islice(_TOKEN.finditer(text), i, None))
+    token, position = match[1], match.start(1)
+    if not token:
         return FilterError("filter-syntax", f"the filter ends where {expected} was expected", len(text))
-    hint = "; nothing equals NULL, use IS NULL" if error.token.type == "NULL" and "NULL" not in error.accepts else ""
-    found = shown(str(error.token.value))
-    return FilterError("filter-syntax", f"found {found} where {expected} was expected{hint}", error.token.start_pos)
+    if not _LEXEME.fullmatch(token):
+        if token in "'\"":
+            return FilterError("filter-syntax", f"the quote {token} is never closed", position)
+        return FilterError("filter-syntax", f"{shown(token)} has no meaning here", position)
+    null = _WORDS.get(token) == "NULL" and "NULL" not in expected
+    hint = "; nothing equals NULL, use IS NULL" if null else ""
+    return FilterError("filter-syntax", f"found {shown(token)} where {expected} was expected{hint}", position)
 
 
-def _expectation(terminals: set[str]) -> str:
-    words = [word for terminal, word in _WORDS.items() if terminal in terminals]
-    assert words, terminals
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
-
-
-_LITERALS: dict[str, Callable[[str], str | int | float | bool]] = {
-    "NUMBER": _number,
-    "TEXT": _unquoted,
-    "TRUE": lambda _: True,
-    "FALSE": lambda _: False,
-}
+def _unfinished(text: str, tokens: list[str], i: int, last: Leaf, bracketed: bool) -> FilterError:
+    """The error of a text that neither ends nor goes on behind a term, whose last predicate this is."""
+    if tokens[i] == (")" if not bracketed else ""):
+        return _unexpected(text, i, ")" if bracketed else "the end")
+    like = last.operator in (Operator.LIKE, Operator.NOT_LIKE) and len(last.literals) == 1 and tokens[i - 1] != ")"
+    words = [*([")"] if bracketed else []), *(["ESCAPE"] if like else []), "AND", "OR"]
+    words += [] if bracketed else ["the end"]
+    return _unexpected(text, i, f"{', '.join(words[:-1])} or {words[-1]}")

@@ -33,6 +33,8 @@ class Like:
     @classmethod
     def of(cls, pattern: str, escape: str | None = None) -> Like:
         """Compile a pattern whose escapes were checked (`checking.py`)."""
+        if escape is None and "_" not in pattern:
+            return cls(tuple(map(tuple, pattern.split("%"))))
         parts: list[list[str | None]] = [[]]
         characters = iter(pattern)
         for c in characters:

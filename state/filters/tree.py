@@ -36,6 +36,8 @@ class Operator(Enum):
     IS_NULL = "IS NULL"
     IS_NOT_NULL = "IS NOT NULL"
 
+    __hash__ = object.__hash__  # an enumeration's own is Python's, and every look-up below a filter would call it
+
 
 _PAIRS = [
     (Operator.EQ, Operator.NE),
@@ -97,7 +99,10 @@ def conjunction(children: Iterable[Filter]) -> Filter:
     """All of `children`, flat: an AND inside joins in, TRUE vanishes, a single child stands for itself."""
     flat: list[Filter] = []
     for child in children:
-        flat.extend(child.children if isinstance(child, And) else (child,))
+        if isinstance(child, And):
+            flat += child.children
+        else:
+            flat.append(child)
     return flat[0] if len(flat) == 1 else And(tuple(flat))
 
 
@@ -105,9 +110,12 @@ def disjunction(children: Iterable[Filter]) -> Filter:
     """Some of `children` (one at least), flat: an OR inside joins in, TRUE takes all."""
     flat: list[Filter] = []
     for child in children:
-        if child == TRUE:
+        if isinstance(child, Or):
+            flat += child.children
+        elif isinstance(child, And) and not child.children:
             return TRUE
-        flat.extend(child.children if isinstance(child, Or) else (child,))
+        else:
+            flat.append(child)
     assert flat, "an OR of nothing is FALSE, which is no filter"
     return flat[0] if len(flat) == 1 else Or(tuple(flat))
 

@@ -1,4 +1,4 @@
-"""Entries by id, and their boxes in flat arrays that compiled scans read."""
+"""Entries by id, and their boxes in flat arrays that compiled scans and a tree read."""
 
 from __future__ import annotations
 
@@ -8,58 +8,37 @@ import numpy as np
 
 from state.arrays import Bools, Ints
 from state.kernels import njit
+from state.reductions.row_tree import LEAST, MOST, RowTree, between
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry, PackedEntries, pack_boxes, pack_numbers
 
 DEAD = -1
 """The owner of rows whose entry was removed."""
+ROWS_MIN = 256
+"""Rows below which a scan is as good as a tree."""
+SCANS_MAX = 32
+"""Scans of all rows before a tree of them is built, which costs about as much."""
 _ROOM_MIN = 16
 
 
 @njit
-def meeting(lows: Ranks, highs: Ranks, owners: Ints, low: Ranks, high: Ranks) -> Ints:
-    """The live rows that meet the box low..high."""
+def _scan(points: Ranks, owners: Ints, floor: Ranks, ceiling: Ranks) -> Ints:
+    """The live rows between, in their order."""
     found, count = np.empty(len(owners), np.int64), 0
     for i in range(len(owners)):
-        meets = owners[i] >= 0
-        for j in range(len(low)):
-            if not meets:
-                break
-            meets = lows[i, j] <= high[j] and highs[i, j] >= low[j]
-        if meets:
+        if owners[i] >= 0 and between(points, i, floor, ceiling):
             found[count] = i
             count += 1
-    return found[:count]
+    return found[:count].copy()
 
 
 @njit
-def containing(lows: Ranks, highs: Ranks, owners: Ints, low: Ranks, high: Ranks, start: int) -> int:
-    """The first live row at or after `start` that contains the box low..high, or -1."""
-    for i in range(start, len(owners)):
-        contains = owners[i] >= 0
-        for j in range(len(low)):
-            if not contains:
-                break
-            contains = lows[i, j] <= low[j] and highs[i, j] >= high[j]
-        if contains:
+def _scan_first(points: Ranks, owners: Ints, floor: Ranks, ceiling: Ranks) -> int:
+    """The first live row between, or -1."""
+    for i in range(len(owners)):
+        if owners[i] >= 0 and between(points, i, floor, ceiling):
             return i
     return -1
-
-
-@njit
-def contained(lows: Ranks, highs: Ranks, owners: Ints, low: Ranks, high: Ranks) -> Ints:
-    """The live rows that the box low..high contains."""
-    found, count = np.empty(len(owners), np.int64), 0
-    for i in range(len(owners)):
-        inside = owners[i] >= 0
-        for j in range(len(low)):
-            if not inside:
-                break
-            inside = lows[i, j] >= low[j] and highs[i, j] <= high[j]
-        if inside:
-            found[count] = i
-            count += 1
-    return found[:count]
 
 
 @njit
@@ -98,6 +77,11 @@ class EntryRows:
                 a, box 0 and 1    c     d        and then written anew
 
     A mark, a truth value of the method's own, stands beside each box.
+
+    Questions scan the rows at first; where there are many and questions go on, they ask a tree (`row_tree.py`), which
+    follows each change. The answers are the same. Neither is packed: a state that is unpacked for one change pays for
+    one scan.
+    Cost, n boxes: a question O(n) for the first few, then O(log n + answers) where boxes are spread; a change O(log n).
     """
 
     def __init__(self, d: int) -> None:
@@ -107,12 +91,18 @@ class EntryRows:
         self._next = 0
         self.size = self.marked = 0
         """How many boxes there are, and how many are marked."""
+        self._least, self._most = np.full(d, LEAST), np.full(d, MOST)
         self._allocate(d, _ROOM_MIN)
 
     def _allocate(self, d: int, capacity: int) -> None:
-        self._lows, self._highs = np.empty((capacity, d), np.int64), np.empty((capacity, d), np.int64)
+        self._d = d
+        self._points = np.empty((capacity, 2 * d), np.int64)
+        """Lows, then highs, of each box."""
         self._owners, self._marks = np.empty(capacity, np.int64), np.empty(capacity, bool)
         self._n = 0
+        self._tree: RowTree | None = None
+        self._scanned = 0
+        """Rows that were looked at since there are so many."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -130,7 +120,7 @@ class EntryRows:
         if end > len(self._owners):
             self._make_room(n)
             start, end = self._n, self._n + n
-        self._lows[start:end], self._highs[start:end] = boxes.lows, boxes.highs
+        self._points[start:end, : self._d], self._points[start:end, self._d :] = boxes.lows, boxes.highs
         self._owners[start:end] = self._next
         self._marks[start:end] = False if marks is None else marks
         self.entries[id], self._start[id] = boxes, start
@@ -138,6 +128,9 @@ class EntryRows:
             self._ids[self._next] = id
         self._next += 1
         self._n = end
+        if self._tree is not None:
+            for row in range(start, end):
+                self._tree.add(row)
         self.size += n
         self.marked += 0 if marks is None else int(marks.sum())
 
@@ -147,7 +140,7 @@ class EntryRows:
         n = len(boxes)
         sizes = np.array([len(each) for each in entries.values()], np.int64)
         self._allocate(boxes.d, max(_ROOM_MIN, 2 * n))
-        self._lows[:n], self._highs[:n] = boxes.lows, boxes.highs
+        self._points[:n, : boxes.d], self._points[:n, boxes.d :] = boxes.lows, boxes.highs
         self._owners[:n] = np.repeat(np.arange(len(entries)), sizes)
         self._marks[:n] = False if marks is None else marks
         self.entries, self._next = entries, len(entries)
@@ -163,6 +156,9 @@ class EntryRows:
         if end > start:
             del self._ids[int(self._owners[start])]
             self._owners[start:end] = DEAD
+            if self._tree is not None:
+                for row in range(start, end):
+                    self._tree.remove(row)
             self.size -= len(boxes)
             self.marked -= int(self._marks[start:end].sum()) if self.marked else 0
         return boxes
@@ -173,15 +169,17 @@ class EntryRows:
         self.marked = int(marks.sum())
 
     def _make_room(self, more: int) -> None:
-        live = self.live()
-        lows, highs, owners, marks = self._lows[live], self._highs[live], self._owners[live], self._marks[live]
-        self._allocate(lows.shape[1], max(_ROOM_MIN, 2 * (len(live) + more)))
+        live, had_tree = self.live(), self._tree is not None
+        points, owners, marks = self._points[live], self._owners[live], self._marks[live]
+        self._allocate(self._d, max(_ROOM_MIN, 2 * (len(live) + more)))
         self._n = n = len(live)
-        self._lows[:n], self._highs[:n], self._owners[:n], self._marks[:n] = lows, highs, owners, marks
+        self._points[:n], self._owners[:n], self._marks[:n] = points, owners, marks
         start = 0
         for id, boxes in self.entries.items():
             self._start[id] = start
             start += len(boxes)
+        if had_tree and n >= ROWS_MIN:
+            self._tree = RowTree(self._points, np.arange(n))
 
     def packed(self) -> PackedEntries:
         """The entries in their order."""
@@ -196,8 +194,8 @@ class EntryRows:
 
     def boxes(self, rows: Ints | None = None) -> Boxes:
         """The boxes of some rows, or of all entries in their order."""
-        taken = self.live() if rows is None else rows
-        return Boxes(self._lows[taken], self._highs[taken])
+        points = self._points[self.live() if rows is None else rows]
+        return Boxes(np.ascontiguousarray(points[:, : self._d]), np.ascontiguousarray(points[:, self._d :]))
 
     def number(self, id: str) -> int:
         """The number of an entry that has boxes: greater than that of those before it."""
@@ -223,39 +221,54 @@ class EntryRows:
         return self._marks[start : start + len(self.entries[id])].copy()
 
     def meeting(self, low: Ranks, high: Ranks) -> Ints:
-        """The rows that meet a box."""
-        return meeting(*self._arrays(), low, high)
+        """The rows that meet a box, in their order."""
+        return self._between(np.concatenate([self._least, low]), np.concatenate([high, self._most]))
+
+    def within(self, low: Ranks, high: Ranks) -> Ints:
+        """The rows that lie inside a box, in their order."""
+        return self._between(np.concatenate([low, self._least]), np.concatenate([self._most, high]))
 
     def containing(self, low: Ranks, high: Ranks) -> int:
         """The first row that contains a box, or -1."""
-        return containing(*self._arrays(), low, high, 0)
+        floor, ceiling = np.concatenate([self._least, high]), np.concatenate([low, self._most])
+        tree = self._asked()
+        if tree is not None:
+            return tree.first_between(floor, ceiling)
+        return int(_scan_first(self._points[: self._n], self._owners[: self._n], floor, ceiling))
 
     def coverer(self, boxes: Boxes) -> str | None:
         """The first entry that contains each of `boxes` within one of its own."""
-        lows, highs, owners = self._arrays()
-        row = -1
-        while (row := int(containing(lows, highs, owners, boxes.lows[0], boxes.highs[0], row + 1))) >= 0:
-            id = self._ids[int(owners[row])]
-            if len(boxes) == 1 or covers(self.entries[id], boxes):
-                return id
-        return None
+        if len(boxes) == 1:
+            row = self.containing(boxes.lows[0], boxes.highs[0])
+            return None if row < 0 else self._ids[int(self._owners[row])]
+        floor, ceiling = np.concatenate([self._least, boxes.highs[0]]), np.concatenate([boxes.lows[0], self._most])
+        rows = self._between(floor, ceiling)
+        return next((id for id in self.ids(rows) if covers(self.entries[id], boxes)), None)
 
     def inside(self, boxes: Boxes) -> list[str]:
-        """The entries all of whose boxes lie inside one of `boxes` each."""
-        arrays = self._arrays()
-        rows = contained(*arrays, boxes.lows[0], boxes.highs[0])
-        if len(boxes) > 1:
-            rest = (contained(*arrays, low, high) for low, high in zip(boxes.lows[1:], boxes.highs[1:], strict=True))
-            rows = np.unique(np.concatenate([rows, *rest]))
+        """The entries all of whose boxes lie inside one of `boxes` each, in the order of their coming."""
+        found = [self.within(low, high) for low, high in boxes]
+        # The boxes are disjoint, so no row is found twice.
+        rows = found[0] if len(found) == 1 else np.concatenate(found)
         if len(rows) == 0:
             return []
         numbers, counts = np.unique(self._owners[rows], return_counts=True)
         ids = [self._ids[number] for number in numbers.tolist()]
         return [id for id, count in zip(ids, counts.tolist(), strict=True) if count == len(self.entries[id])]
 
-    def _arrays(self) -> tuple[Ranks, Ranks, Ints]:
-        """Lows, highs and owners of all rows, dead ones included: what the scans above take."""
-        return self._lows[: self._n], self._highs[: self._n], self._owners[: self._n]
+    def _between(self, floor: Ranks, ceiling: Ranks) -> Ints:
+        tree = self._asked()
+        if tree is not None:
+            return tree.between(floor, ceiling)
+        return _scan(self._points[: self._n], self._owners[: self._n], floor, ceiling)
+
+    def _asked(self) -> RowTree | None:
+        """The tree to ask, built once scans have cost as much; None while scans will do."""
+        if self._tree is None and self._n >= ROWS_MIN:
+            self._scanned += self._n
+            if self._scanned > SCANS_MAX * self._n:
+                self._tree = RowTree(self._points, self.live())
+        return self._tree
 
     def check(self) -> None:
         """Assert: the arrays are the entries, in their order."""
@@ -264,6 +277,9 @@ class EntryRows:
         assert self.marked == int(self._marks[live].sum())
         assert sorted(self._ids.values()) == sorted(id for id, boxes in self.entries.items() if len(boxes))
         assert (np.diff(self._owners[live]) >= 0).all()
+        if self._tree is not None:
+            self._tree.check()
+            assert np.array_equal(self._tree.rows(), live)
         for id, boxes in self.entries.items():
             rows = np.arange(self._start[id], self._start[id] + len(boxes))
             assert self.boxes(rows) == boxes
@@ -285,3 +301,14 @@ def largest_first(entries: dict[str, Boxes], domain: Boxes) -> Iterable[tuple[st
     sizes = np.bincount(owners, sides.prod(axis=1), len(entries))
     order = sorted(zip((-sizes).tolist(), entries, strict=True))
     return [(id, entries[id]) for _, id in order]
+
+
+def warm() -> None:
+    """Compile or load every kernel of the rows and of their tree."""
+    rows = EntryRows(1)
+    for i in range(ROWS_MIN + SCANS_MAX):
+        rows.add(str(i), Boxes.of([([i], [i + 1])]))
+        rows.meeting(np.array([i]), np.array([i]))
+        rows.containing(np.array([i]), np.array([i]))
+    rows.remove("0")
+    entry_boxes(Boxes.of([([0], [1]), ([3], [4])]))

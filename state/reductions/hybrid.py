@@ -49,11 +49,12 @@ class Proving:
         answer = fast_answer(table)
         if isinstance(answer, Verdict):
             return answer
-        _, rest_lows, rest_highs = largest_first(table, answer.rows)
-        point = np.empty(len(low), np.int64)
-        found, _ = subtract(low, high, rest_lows, rest_highs, self.budget, point)
+        rows, rest_lows, rest_highs = largest_first(table, answer.rows)
+        point, used = np.empty(len(low), np.int64), np.zeros(len(rows), bool)
+        found, _ = subtract(low, high, rest_lows, rest_highs, self.budget, point, used)
         if found == COVERED:
-            return Verdict(True, "subtraction", answer.rows)
+            # The fewer are named, the less often the entry is judged again.
+            return Verdict(True, "subtraction", np.sort(rows[used]))
         if found == UNCOVERED:
             return Verdict(False, "subtraction", NONE, tuple(table.grown(answer, point)[0].tolist()))
         share = float(uncovered_share_min(low, high, rest_lows, rest_highs))

@@ -10,8 +10,10 @@ reaches its end; what a removed range leaves uncovered is found by hopping from 
             e              ├────┤        c reaches 6, hop to 7; nothing reaches 7: uncovered up to e, [7, 8]
             0      5 6     9    12       e reaches beyond 9: done
 
-Ranges sit in chunks of up to `CHUNK`; each chunk knows its lowest start and its furthest end. So an insertion
-moves one chunk at most, a hop looks at one number per chunk, and nothing depends on how wide a range is.
+Ranges sit in chunks of up to `CHUNK`; each chunk knows its lowest start, its furthest end, and how far it and all
+before it reach. So an insertion moves one chunk at most, a hop looks into one chunk, and nothing depends on how wide a
+range is. Who touches a range is asked of the chunks before its end, `BLOCK` of them at a time: a block whose furthest
+end lies before it is passed over.
 """
 
 from __future__ import annotations
@@ -24,12 +26,16 @@ from state.space.ranges import Ranges
 
 CHUNK = 512
 """Ranges in a chunk at most; a full one is split into halves."""
+BLOCK = 64
+"""Chunks of a block."""
 NOWHERE = -1
 """Before every Hilbert index."""
 
 # Columns of a range in `cells[column, row, slot]`, and lines of the directory, which lists chunks in order.
 START, END, OWNER = 0, 1, 2
-ROW, SIZE, LOW, PEAK = 0, 1, 2, 3
+ROW, SIZE, LOW, PEAK, REACH, OF_BLOCK = 0, 1, 2, 3, 4, 5
+LINES = 6
+"""The last line has one number for each block: its furthest end."""
 
 
 @njit
@@ -59,19 +65,43 @@ def _slot_after(starts: Ints, size: int, start: int) -> int:
 
 
 @njit
+def _reaching(directory: Ints, chunks: int, at: int, stop: int) -> None:
+    """Write how far chunks reach, from `at` on: all before `stop`, then until nothing changes."""
+    reach = directory[REACH, at - 1] if at else NOWHERE
+    for i in range(at, chunks):
+        reach = max(reach, directory[PEAK, i])
+        if i >= stop and directory[REACH, i] == reach:
+            return
+        directory[REACH, i] = reach
+
+
+@njit
+def _blocks(directory: Ints, chunks: int, first: int, end: int) -> None:
+    """Write the furthest ends of the blocks that hold chunks first..end - 1."""
+    for block in range(first // BLOCK, (end - 1) // BLOCK + 1):
+        peak = NOWHERE
+        for i in range(block * BLOCK, min((block + 1) * BLOCK, chunks)):
+            peak = max(peak, directory[PEAK, i])
+        directory[OF_BLOCK, block] = peak
+
+
+@njit
 def _split(cells: Ints, directory: Ints, chunks: int, at: int) -> None:
     """Move the upper half of chunk `at` to a spare row, listed right after it."""
     half = directory[SIZE, at] // 2
     moved = directory[SIZE, at] - half
     old, new = directory[ROW, at], directory[ROW, chunks]
-    for i in range(chunks, at + 1, -1):
-        directory[:, i] = directory[:, i - 1]
+    for line in range(OF_BLOCK):
+        for i in range(chunks, at + 1, -1):
+            directory[line, i] = directory[line, i - 1]
     cells[:, new, :moved] = cells[:, old, half : half + moved]
     directory[ROW, at + 1] = new
     directory[SIZE, at], directory[SIZE, at + 1] = half, moved
     directory[LOW, at + 1] = cells[START, new, 0]
     directory[PEAK, at] = cells[END, old, :half].max()
     directory[PEAK, at + 1] = cells[END, new, :moved].max()
+    _reaching(directory, chunks + 1, at, at + 2)
+    _blocks(directory, chunks + 1, at, chunks + 1)
 
 
 @njit
@@ -79,6 +109,7 @@ def _insert(cells: Ints, directory: Ints, chunks: int, start: int, end: int, own
     """Insert one range; return the number of chunks (there must be room for one more)."""
     if chunks == 0:
         directory[SIZE, 0], directory[PEAK, 0] = 0, end
+        directory[REACH, 0] = directory[OF_BLOCK, 0] = end
         chunks = 1
     at = _chunk_of(directory, chunks, start)
     if directory[SIZE, at] == cells.shape[2]:
@@ -94,44 +125,87 @@ def _insert(cells: Ints, directory: Ints, chunks: int, start: int, end: int, own
     cells[START, row, slot], cells[END, row, slot], cells[OWNER, row, slot] = start, end, owner
     directory[SIZE, at] = size + 1
     directory[LOW, at] = cells[START, row, 0]
-    directory[PEAK, at] = max(directory[PEAK, at], end)
+    if end > directory[PEAK, at]:
+        directory[PEAK, at] = end
+        directory[OF_BLOCK, at // BLOCK] = max(directory[OF_BLOCK, at // BLOCK], end)
+        _reaching(directory, chunks, at, at)
     return chunks
 
 
 @njit
-def _extract(cells: Ints, directory: Ints, chunks: int, owner: int, starts: Ints, ends: Ints) -> tuple[int, int]:
-    """Take out every range of `owner`, in order; return how many, and the number of chunks left."""
-    found, left = 0, 0
+def _insert_all(cells: Ints, directory: Ints, chunks: int, starts: Ints, ends: Ints, owners: Ints) -> int:
+    """Insert ranges; return the number of chunks (there must be room for one more each)."""
+    for i in range(len(starts)):
+        chunks = _insert(cells, directory, chunks, starts[i], ends[i], owners[i])
+    return chunks
+
+
+@njit
+def _find(cells: Ints, directory: Ints, chunks: int, start: int, owner: int) -> tuple[int, int]:
+    """The chunk and slot of an owner's range with this start; it is there."""
+    at = _chunk_of(directory, chunks, start)
+    row = directory[ROW, at]
+    slot = _slot_after(cells[START, row], directory[SIZE, at], start) - 1
+    # Those that start together may fill several chunks.
+    while cells[OWNER, row, slot] != owner or cells[START, row, slot] != start:
+        slot -= 1
+        if slot < 0:
+            at -= 1
+            row, slot = directory[ROW, at], directory[SIZE, at] - 1
+        assert at >= 0, "no such range"
+        assert cells[START, row, slot] == start, "no such range"
+    return at, slot
+
+
+@njit
+def _remove_all(cells: Ints, directory: Ints, chunks: int, starts: Ints, owner: int) -> int:
+    """Take out an owner's ranges by their starts; return the number of chunks left."""
+    for k in range(len(starts)):
+        at, slot = _find(cells, directory, chunks, starts[k], owner)
+        row, size = directory[ROW, at], directory[SIZE, at] - 1
+        end = cells[END, row, slot]
+        for column in range(3):
+            for i in range(slot, size):
+                cells[column, row, i] = cells[column, row, i + 1]
+        directory[SIZE, at] = size
+        if size == 0:
+            # An empty chunk goes behind the others, as a spare row.
+            chunks -= 1
+            for line in range(OF_BLOCK):
+                for i in range(at, chunks):
+                    directory[line, i] = directory[line, i + 1]
+            directory[ROW, chunks] = row
+            _reaching(directory, chunks, at, at)
+            _blocks(directory, chunks, at, chunks + 1)
+            continue
+        directory[LOW, at] = cells[START, row, 0]
+        if end == directory[PEAK, at]:
+            directory[PEAK, at] = cells[END, row, :size].max()
+            _reaching(directory, chunks, at, at)
+            _blocks(directory, chunks, at, at + 1)
+    return chunks
+
+
+@njit
+def _starts_of(cells: Ints, directory: Ints, chunks: int, owner: int, starts: Ints, ends: Ints) -> int:
+    """Write every range of `owner`, in order; return how many. Cost: one pass."""
+    found = 0
     for at in range(chunks):
-        row, size, peak = directory[ROW, at], directory[SIZE, at], directory[PEAK, at]
-        kept = 0
-        for i in range(size):
+        row = directory[ROW, at]
+        for i in range(directory[SIZE, at]):
             if cells[OWNER, row, i] == owner:
                 starts[found], ends[found] = cells[START, row, i], cells[END, row, i]
                 found += 1
-                continue
-            if kept < i:
-                for column in range(3):
-                    cells[column, row, kept] = cells[column, row, i]
-            kept += 1
-        # A chunk that became empty goes behind the others, as a spare row.
-        directory[ROW, at], directory[ROW, left] = directory[ROW, left], row
-        if kept:
-            directory[SIZE, left], directory[LOW, left] = kept, cells[START, row, 0]
-            directory[PEAK, left] = peak if kept == size else cells[END, row, :kept].max()
-            left += 1
-    return found, left
+    return found
 
 
 @njit
 def _furthest(cells: Ints, directory: Ints, chunks: int, h: int) -> int:
     """The furthest end of the ranges that start at or before `h`; -1 if there is none."""
-    reach = NOWHERE
     if chunks == 0 or directory[LOW, 0] > h:
-        return reach
+        return NOWHERE
     at = _chunk_of(directory, chunks, h)
-    for i in range(at):
-        reach = max(reach, directory[PEAK, i])
+    reach = directory[REACH, at - 1] if at else NOWHERE
     row = directory[ROW, at]
     for i in range(_slot_after(cells[START, row], directory[SIZE, at], h)):
         reach = max(reach, cells[END, row, i])
@@ -181,21 +255,22 @@ def _touching(cells: Ints, directory: Ints, chunks: int, starts: Ints, ends: Int
     Where `owners` has no room they are only counted.
     """
     found = 0
-    for query in range(starts.shape[0]):
+    for query in range(starts.shape[0] if chunks else 0):
         start, end = starts[query], ends[query]
-        for at in range(chunks):
-            if directory[LOW, at] > end:
-                break
-            if directory[PEAK, at] < start:
+        at = _chunk_of(directory, chunks, end)
+        while at >= 0 and directory[REACH, at] >= start:
+            if at % BLOCK == BLOCK - 1 and directory[OF_BLOCK, at // BLOCK] < start:
+                at -= BLOCK
                 continue
             row = directory[ROW, at]
-            for i in range(directory[SIZE, at]):
+            for i in range(directory[SIZE, at] if directory[PEAK, at] >= start else 0):
                 if cells[START, row, i] > end:
                     break
                 if cells[END, row, i] >= start:
                     if found < owners.shape[0]:
                         owners[found] = cells[OWNER, row, i]
                     found += 1
+            at -= 1
     return found
 
 
@@ -211,16 +286,18 @@ def _flatten(cells: Ints, directory: Ints, chunks: int, flat: Ints) -> None:
 class LiveRanges:
     """A sorted multiset of (start, end, owner).
 
-    Cost, n ranges: `insert`, `furthest`, `next_start` O(CHUNK + n / CHUNK); `uncovered` that per hop;
-    `extract` O(n), one pass over the owners.
+    Cost, n ranges: `insert`, `remove` and `furthest` O(CHUNK) and log(n / CHUNK) a range, `uncovered` that per hop; now
+    and then, when a chunk comes or goes or what reached furthest, O(n / CHUNK). `ranges_of` O(n), one pass over the
+    owners.
 
     >>> live = LiveRanges()
     >>> for owner, (start, end) in enumerate([(0, 9), (5, 6), (9, 12)]):
     ...     live.insert(start, end, owner)
     >>> live.furthest(7)
     9
-    >>> live.extract(0)
+    >>> live.ranges_of(0)
     Ranges.of([(0, 9)])
+    >>> live.remove(live.ranges_of(0), 0)
     >>> live.uncovered(3, 9)
     Ranges.of([(3, 4), (7, 8)])
     """
@@ -232,7 +309,7 @@ class LiveRanges:
 
     def _make_room(self, room: int) -> None:
         self._cells = np.empty((3, room, self._chunk), np.int64)
-        self._directory = np.zeros((4, room), np.int64)
+        self._directory = np.zeros((LINES, room), np.int64)
         self._directory[ROW] = np.arange(room)
         self._chunks = 0
         self._n = 0
@@ -254,6 +331,9 @@ class LiveRanges:
             self._directory[SIZE, chunks - 1] = len(starts) - firsts[-1]
             self._directory[LOW, :chunks] = starts[firsts]
             self._directory[PEAK, :chunks] = np.maximum.reduceat(ends, firsts)
+            self._directory[REACH, :chunks] = np.maximum.accumulate(self._directory[PEAK, :chunks])
+            blocks = np.maximum.reduceat(self._directory[PEAK, :chunks], np.arange(0, chunks, BLOCK))
+            self._directory[OF_BLOCK, : len(blocks)] = blocks
         self._chunks, self._n = chunks, len(starts)
         return self
 
@@ -261,22 +341,35 @@ class LiveRanges:
         return self._n
 
     def insert(self, start: int, end: int, owner: int) -> None:
-        if self._chunks + 1 >= self._directory.shape[1]:
-            self._grow()
-        self._chunks = _insert(self._cells, self._directory, self._chunks, start, end, owner)
-        self._n += 1
+        self.insert_all(np.array([start]), np.array([end]), np.array([owner]))
+
+    def insert_all(self, starts: Ints, ends: Ints, owners: Ints) -> None:
+        """Insert ranges, those of an owner in any order."""
+        for first in range(0, len(starts), self._chunk):
+            some = slice(first, first + self._chunk)
+            # Each may split a chunk.
+            while self._chunks + len(starts[some]) >= self._directory.shape[1]:
+                self._grow()
+            self._chunks = int(
+                _insert_all(self._cells, self._directory, self._chunks, starts[some], ends[some], owners[some])
+            )
+        self._n += len(starts)
 
     def _grow(self) -> None:
         room = self._directory.shape[1]
         self._cells = np.concatenate([self._cells, np.empty_like(self._cells)], axis=1)
-        self._directory = np.concatenate([self._directory, np.zeros((4, room), np.int64)], axis=1)
+        self._directory = np.concatenate([self._directory, np.zeros((LINES, room), np.int64)], axis=1)
         self._directory[ROW, room:] = np.arange(room, 2 * room)
 
-    def extract(self, owner: int) -> Ranges:
-        """Take out every range of one owner and return them in order."""
+    def remove(self, ranges: Ranges, owner: int) -> None:
+        """Take out ranges of one owner, all of which are there."""
+        self._chunks = int(_remove_all(self._cells, self._directory, self._chunks, ranges.starts, owner))
+        self._n -= len(ranges)
+
+    def ranges_of(self, owner: int) -> Ranges:
+        """Every range of one owner, in order. Cost: one pass over all ranges."""
         starts, ends = np.empty(self._n, np.int64), np.empty(self._n, np.int64)
-        found, self._chunks = _extract(self._cells, self._directory, self._chunks, owner, starts, ends)
-        self._n -= found
+        found = int(_starts_of(self._cells, self._directory, self._chunks, owner, starts, ends))
         return Ranges(starts[:found].copy(), ends[:found].copy())
 
     def furthest(self, h: int) -> int:
@@ -321,7 +414,10 @@ class LiveRanges:
         assert (starts <= ends).all()
         assert sorted(self._directory[ROW].tolist()) == list(range(self._directory.shape[1]))
         for at in range(self._chunks):
-            row, size, low, peak = self._directory[:, at].tolist()
+            row, size, low, peak, reach, _ = self._directory[:, at].tolist()
             assert 0 < size <= self._chunk
             assert low == self._cells[START, row, 0]
             assert peak == self._cells[END, row, :size].max()
+            assert reach == self._directory[PEAK, : at + 1].max()
+            block = slice(at - at % BLOCK, min(at - at % BLOCK + BLOCK, self._chunks))
+            assert self._directory[OF_BLOCK, at // BLOCK] == self._directory[PEAK, block].max()

@@ -61,6 +61,8 @@ EDIT_COST = 100
 """What one edited range costs, in units of one live range of a rebuild (25 us against about 0.25 us)."""
 SMALL = 1000
 """Live ranges below which a rebuild is not cheaper than for so many."""
+PASSES_MAX = 4
+"""Removals that look for an entry's ranges among all before those of every entry are kept: that costs a few of them."""
 REBUILDS_BEFORE_EDITS = 4
 """Rebuilds in a row before the table that can be edited is made: it costs as much as a few of them."""
 
@@ -90,13 +92,21 @@ class _News:
     first: int
     """The number of the first entry; the others follow."""
 
+    def by_number(self, numbers: Ints | None = None) -> dict[int, Ranges]:
+        """The ranges of each entry, by its number: the next ones, or these."""
+        each = range(self.first, self.first + len(self.sizes)) if numbers is None else numbers.tolist()
+        ends = np.cumsum(self.sizes)
+        spans = zip(each, (ends - self.sizes).tolist(), ends.tolist(), strict=True)
+        return {number: Ranges(self.starts[a:b], self.ends[a:b]) for number, a, b in spans}
+
 
 class Mics:
     """Forwards the union of the live entries as disjoint ranges, each under the id of its ends.
 
     Implements [MICS09] §4.2. `domain` is the first and last Hilbert index of the cube.
     Guarantee: perfect merging: exact on cells; imperfect: a superset within the gap or budget set.
-    Cost: a small update O(log n) per range, flat up to millions of ranges; a large one a sort of all of them.
+    Cost: a small update O(log n) per range, added or removed, flat up to millions of ranges, but for the first few
+    after a large one or a restart, which look at all; a large one a sort of all of them.
 
     >>> mics = Mics((0, 63))
     >>> delta = mics.update({"s2": Ranges.of([(32, 35), (45, 46), (50, 55)])})  # figure 3
@@ -117,6 +127,10 @@ class Mics:
         assert self.parameters.mode == "projected", "mode 'indexed' is `IndexedMics`"
         self._owners: dict[str, int] = {}
         """Live ids, and the number under which their ranges stand in `_live`."""
+        self._kept: dict[int, Ranges] = {}
+        """The ranges of some entries by number, so that a removal need not look for them."""
+        self._passes = 0
+        """How often an entry's ranges were looked for among all."""
         self._next = 0
         self._counts = dict.fromkeys(COUNTS, 0)
         self._gap = self.parameters.gap_cells or 0
@@ -300,14 +314,18 @@ class Mics:
         self._arrays, self._rebuilds = None, 0
         rows = list(zip(news.starts.tolist(), news.ends.tolist(), news.owners.tolist(), strict=True))
         outside = self._judge(table, rows, news)
-        for start, end, number in rows:
-            if self._gap:
+        if self._gap:
+            for start, end, number in rows:
                 self._covered += cells_of(self._live.uncovered(start, end))
-            self._live.insert(start, end, number)
+                self._live.insert(start, end, number)
+        else:
+            self._live.insert_all(news.starts, news.ends, news.owners)
+        self._kept |= news.by_number()
         for start, end in outside:
             self._note(journal, table.insert(start, end))
         for number in old:
-            taken = self._live.extract(number)
+            taken = self._ranges_known(number)
+            self._live.remove(taken, number)
             for start, end in zip(taken.starts.tolist(), taken.ends.tolist(), strict=True):
                 self._uncover(table, journal, start, end)
         if not self._gap:
@@ -319,6 +337,19 @@ class Mics:
         net = journal.net()
         added = {range_id(s, e): Ranges(np.array([s]), np.array([e])) for s, e in net.added}
         return Delta(added, tuple(range_id(*ends) for ends in net.removed))  # type: ignore[arg-type]
+
+    def _ranges_known(self, number: int) -> Ranges:
+        """The ranges of an entry that goes: kept, or looked for; once that has been often, all are kept."""
+        if number not in self._kept:
+            self._passes += 1
+            if self._passes <= PASSES_MAX:
+                return self._live.ranges_of(number)
+            starts, ends, owners = self._live.columns()
+            order = np.argsort(owners, kind="stable")
+            numbers, sizes = np.unique(owners, return_counts=True)
+            self._kept = _News(starts[order], ends[order], owners[order], sizes, 0).by_number(numbers)
+            self._passes = 0
+        return self._kept.pop(number, Ranges.empty())
 
     def _judge(self, table: IntervalTable, rows: list[tuple[int, int, int]], news: _News) -> list[tuple[int, int]]:
         """Count what the table says of each new range and entry; return the ranges that it does not hold."""
@@ -361,6 +392,8 @@ class Mics:
         self._judge_all(before, news)
         starts, ends, owners = self._live.columns()
         if old:
+            for number in old:
+                self._kept.pop(number, None)
             keep = ~np.isin(owners, old)
             starts, ends, owners = starts[keep], ends[keep], owners[keep]
         starts = np.concatenate([starts, news.starts])
@@ -467,6 +500,9 @@ class Mics:
             assert self._arrays is None or self._table.ranges() == self._arrays
         starts, ends, owners = self._live.columns()
         assert set(owners.tolist()) <= set(self._owners.values())
+        assert self._kept.keys() <= set(self._owners.values())
+        for number, ranges in self._kept.items():
+            assert ranges == self._live.ranges_of(number)
         union, table = closed(starts, ends), self.table()
         assert closed(starts, ends, self._gap) == table
         assert self._covered == cells_of(union)

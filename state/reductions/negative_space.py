@@ -27,6 +27,7 @@ import numpy as np
 from state import formats
 from state.arrays import Bools, Ints
 from state.reductions.entry_rows import EntryRows, largest_first
+from state.reductions.entry_rows import warm as warm_rows
 from state.reductions.negative_space_approximate import ApproximateSpace
 from state.reductions.negative_tree import NegativeTree
 from state.reductions.negative_tree import warm as warm_tree
@@ -39,6 +40,8 @@ from state.space.packing import Geometry
 FORMAT = 2
 WITNESSES_MAX = 64
 """Negative points that `decide` tries as a witness: where not all is cut out, one may be covered."""
+GIVEN_MAX = 64
+"""Boxes that a hole may leave negative while each is asked whom it uncovers; beyond that, the hole is."""
 GRID_MAX = 1 << 22
 """Cells up to which `check` computes the volume of a union."""
 ASKED_MAX, SCANS_MAX = 30, 200_000
@@ -72,16 +75,18 @@ class ExactSpace:
         self.joined += self.tree.merge_if_grown(self._merge_sweeps)
         return cut
 
-    def give_back(self, boxes: Boxes, active: EntryRows) -> None:
+    def give_back(self, boxes: Boxes, active: EntryRows) -> Boxes | None:
         """Make negative what only `boxes` had covered (figure 7, lines 6 to 20); not in `active` any more.
 
+        Returns what became negative; None: not known, for the space was built anew.
         Differs: the larger overlaps are subtracted first; if more is withdrawn than stays, or if the cap is
         exceeded, the space is built anew from what stays.
-        Cost: O(active + overlapping entries * pieces) a box.
+        Cost: that of finding what overlaps, and O(overlapping entries * pieces), a box.
         """
         if len(boxes) > active.marked:
             self._build(active, self._boxes_max)
-            return
+            return None
+        given = []
         for i, (low, high) in enumerate(boxes):
             met = active.meeting(low, high)
             others = active.boxes(met[active.marks(met)]).joined(Boxes(boxes.lows[:i], boxes.highs[:i]))
@@ -89,9 +94,11 @@ class ExactSpace:
             if left is None:
                 # Half the cap leaves room for what the next cancellations give back.
                 self._build(active, (self._boxes_max or 0) // 2)
-                return
+                return None
             self.tree.add(left)
+            given.append(left)
         self.joined += self.tree.merge_if_grown(self._merge_sweeps)
+        return Boxes.concatenated(given, self._domain.d)
 
     def _uncovered(self, low: Ranks, high: Ranks, others: Boxes) -> Boxes | None:
         """What `others` leave of a box, or None above the cap."""
@@ -169,6 +176,7 @@ def _union_volume(boxes: Boxes) -> int | None:
 
 def warm() -> None:
     """Compile or load every kernel of both modes."""
+    warm_rows()
     warm_tree()
     for mode in ("exact", "approximate"):
         space = NegativeSpace(Boxes.of([([0], [99])]), {"mode": mode, "max_boxes": 2})
@@ -193,9 +201,9 @@ class NegativeSpace(Withholding):
 
     Guarantee: the union of what is forwarded is the union of the live entries, in both modes; exact (below
     its cap of boxes) withholds everything that what is forwarded covers, approximate at least what one entry
-    covers. Cost of adding: a walk of the tree and O(hits) cuts; of withdrawing: a scan of the entries and of
-    what overlaps the withdrawn one. Differs from the other methods that withhold: who covers whom is not kept, so
-    what a removal touches is judged again.
+    covers. Cost of adding: a walk of the tree and O(hits) cuts; of withdrawing: subtracting what overlaps the
+    withdrawn one, and judging what it uncovered. Differs from the other methods that withhold: who covers whom
+    is not kept, so what a removal touches is judged again.
 
     >>> space = NegativeSpace(Boxes.of([([0, 0], [1000, 1000])]))
     >>> s1, s2 = Boxes.of([([175, 180], [510, 680])]), Boxes.of([([405, 110], [840, 540])])
@@ -267,13 +275,30 @@ class NegativeSpace(Withholding):
             return {}
         self._counts["withdrawn"] += len(holes)
         hole = Boxes.concatenated(list(holes.values()), self._domain.d)
+        given: Boxes | None = None
         if self._approximate is not None:
-            self._approximate.give_back(list(holes))
+            given = self._approximate.give_back(list(holes), self._active)
         if self._exact is not None:
-            self._exact.give_back(hole.take(np.concatenate(cut)), self._active)
-        touched = self._passive.ids(np.concatenate([self._passive.meeting(low, high) for low, high in hole]))
+            given = self._exact.give_back(hole.take(np.concatenate(cut)), self._active)
+        touched = self._touched(hole, given)
         self._counts["reexamined"] += len(touched)
         return {id: self._passive.remove(id) for id in touched}
+
+    def _touched(self, hole: Boxes, given: Boxes | None) -> list[str]:
+        """The passive entries that a hole may have uncovered, `given` being what became negative by it.
+
+        A box of a passive entry is withheld because nothing of it is negative, or because one entry contains it: it is
+        asked again if it meets what became negative, or lies inside what went. Differs: figure 7 asks all that meet
+        the hole, of which there are many more where entries lie upon each other.
+        """
+        if not len(self._passive):
+            return []
+        if given is None or len(given) > GIVEN_MAX * len(hole):
+            rows = [self._passive.meeting(low, high) for low, high in hole]
+        else:
+            rows = [self._passive.meeting(low, high) for low, high in given]
+            rows += [self._passive.within(low, high) for low, high in hole]
+        return self._passive.ids(np.concatenate(rows))
 
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         """Whether every box is inside one box of an entry, or meets nothing negative.

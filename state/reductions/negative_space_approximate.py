@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from state import formats
+from state.reductions.entry_rows import EntryRows
 from state.reductions.negative_tree import (
     BENEFIT,
     BENEFIT_COST,
@@ -99,15 +100,28 @@ class ApproximateSpace:
         self.taken += len(taken)
         self.joined += self.tree.merge_if_grown(self._merge_sweeps)
 
-    def give_back(self, ids: list[str]) -> None:
-        """Make CoveredBy of cancelled subscriptions negative again (figure 9, line 6), neighbours joined."""
+    def give_back(self, ids: list[str], active: EntryRows) -> Boxes:
+        """Make CoveredBy of cancelled subscriptions negative again (figure 9, line 6), neighbours joined.
+
+        Returns what became negative. Differs: a box that another subscription contains goes over to the first such:
+        it is still covered, and nobody needs to be asked again. Cost: a question a box.
+        """
+        given = [Boxes.empty(self.tree.d)]
         for id in ids:
             boxes = self.covered_by.pop(id)
             self.taken -= len(boxes)
             merged = merged_boxes(boxes, self._merge_sweeps)
             self.joined += len(boxes) - len(merged)
-            self.tree.add(merged)
+            heirs = np.array([active.containing(low, high) for low, high in merged], np.int64)
+            kept = np.flatnonzero(heirs >= 0)
+            for i, heir in enumerate(active.owners(heirs[kept])):
+                self.covered_by[heir] = self.covered_by[heir].joined(merged.take(kept[i : i + 1]))
+            self.taken += int((heirs >= 0).sum())
+            free = merged.take(heirs < 0)
+            self.tree.add(free)
+            given.append(free)
         self.joined += self.tree.merge_if_grown(self._merge_sweeps)
+        return Boxes.concatenated(given, self.tree.d)
 
     def hand_over(self, old: str, new: str) -> None:
         """Let `new`, which contains `old`, own what `old` took out."""

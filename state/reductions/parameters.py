@@ -53,7 +53,7 @@ class MicsSettings(NoSettings):
 
     mode: str = _parameter(one_of("projected", "indexed"), "projected")
     """Attributes outside the grid are dropped, or checked exactly ([MICS09] §5)."""
-    exact: str = _parameter(one_of("pairwise", "negative-space"), "pairwise")
+    exact: str = _parameter(one_of("pairwise", "negative-space", "hybrid"), "pairwise")
     """Indexed: the exact phase."""
     merging: str = _parameter(one_of("perfect", "imperfect"), "perfect")
     """Whether ranges are joined across gaps, given by one of the next two."""

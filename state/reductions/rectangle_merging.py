@@ -29,6 +29,7 @@ from state.arrays import Bools, Floats, Ints
 from state.reductions.entry_rows import EntryRows, entry_boxes
 from state.reductions.parameters import MergingSettings, read
 from state.reductions.reduction import Decision, Delta, Fate
+from state.reductions.row_tree import LEAST, MOST
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import (
     Geometry,
@@ -79,7 +80,8 @@ class RectangleMerging:
     step that takes the old rectangle back, so that nothing remains of what was withdrawn and nothing else is lost.
     What a new or grown rectangle contains joins it.
     Guarantee: a budget of 0: exact; else a superset, each merge adding at most `budget` times what it merges.
-    Cost: O(groups * d) a box, vectorised; a removal that of the group's members.
+    Cost: a box is held against the rectangles that it meets or touches, found by a tree; with a budget against all,
+    O(groups * d), vectorised. A removal: that of the group's members.
 
     >>> merging = RectangleMerging(Boxes.of([([0, 0], [9, 9])]), {"budget": 0.5})
     >>> a, b = Boxes.of([([0, 0], [1, 3])]), Boxes.of([([2, 1], [3, 3])])
@@ -207,18 +209,27 @@ class RectangleMerging:
 
     def _cheapest(self, low: Ranks, high: Ranks) -> str | None:
         """The group whose rectangle would grow over the least space, if that is within the budget."""
+        if not self.budget:
+            return self._perfect(low, high)
         if not len(self._rectangles):
             return None
         live = self._rectangles.live()
         rectangles = self._rectangles.boxes(live)
-        # Volumes are rounded; that must not let a merge pass for perfect.
-        if self.budget:
-            extra, both = added_space(rectangles.lows, rectangles.highs, low, high)
-            extra = np.where(extra <= self.budget * both, extra, np.inf)
-        else:
-            extra = np.where(makes_rectangles(rectangles.lows, rectangles.highs, low, high), 0.0, np.inf)
+        extra, both = added_space(rectangles.lows, rectangles.highs, low, high)
+        extra = np.where(extra <= self.budget * both, extra, np.inf)
         best = int(np.argmin(extra))
         return self._rectangles.owners(live[best : best + 1])[0] if np.isfinite(extra[best]) else None
+
+    def _perfect(self, low: Ranks, high: Ranks) -> str | None:
+        """The first group whose rectangle makes one with a box: such meet it or touch it.
+
+        Not by volumes: they are rounded, and that must not let a merge pass for perfect.
+        """
+        below, above = np.maximum(low, LEAST + 1) - 1, np.minimum(high, MOST - 1) + 1
+        near = self._rectangles.meeting(below, above)
+        rectangles = self._rectangles.boxes(near)
+        fits = near[makes_rectangles(rectangles.lows, rectangles.highs, low, high)]
+        return self._rectangles.owners(fits[:1])[0] if len(fits) else None
 
     # --- questions
 

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from state.arrays import Bools, Ints
-from state.limits import HEADROOM_BYTES, INPUT_BYTES_MAX
-from state.messages import Output, dead_letter_headers
+from state.fitting import dead_letter
+from state.limits import HEADER_OVERHEAD_BYTES, OUTPUT_BYTES_MAX
+from state.messages import Output, Record, quoted
 from state.routing.envelope import Envelopes, Refusal
 from state.routing.junction import Junction
 from state.routing.snapshot import Snapshot
@@ -52,7 +53,7 @@ def claim(envelopes: Envelopes, snapshot: Snapshot) -> Claimed:
     mine = here | ~valid if brokers[0] in snapshot.hosts else here
     refused = {row: why for row, why in envelopes.refused.items() if mine[row]}
     for row in np.flatnonzero(mine & ~valid).tolist():
-        reason = f"{envelopes.broker[row]!r} is not a broker of this overlay"
+        reason = f"{quoted(envelopes.broker[row] or '')} is not a broker of this overlay"
         refused.setdefault(row, Refusal("unknown-broker", reason))
     usable = mine.copy()
     usable[list(refused)] = False
@@ -60,7 +61,7 @@ def claim(envelopes: Envelopes, snapshot: Snapshot) -> Claimed:
     for code, name in enumerate([*envelopes.type.texts, ""]):
         rows = np.flatnonzero(usable & (envelopes.type.codes == (code if name else -1)))
         if name not in types:
-            why = Refusal("unknown-type", f"{name!r} is not a configured event type")
+            why = Refusal("unknown-type", f"{quoted(name)} is not a configured event type")
             refused |= dict.fromkeys(rows.tolist(), why)
         elif len(rows):
             by_type[name] = rows
@@ -161,39 +162,30 @@ def _not_advertised(
         publishers = [source.decode("utf-8", "replace") for source in sources.to_pylist()]
         conforming = junctions[broker].conforming(events, members, publishers)
         for i in np.flatnonzero(~conforming).tolist():
-            reason = f"no advertisement of {publishers[i]!r} at {broker} holds for this event"
+            reason = f"no advertisement of {quoted(publishers[i])} at {broker} holds for this event"
             refused[int(rows[members[i]])] = Refusal("not-advertised", reason)
     return refused
 
 
 def _too_large(envelopes: Envelopes, rows: Ints) -> dict[int, Refusal]:
-    """Events that do not fit Kafka's limit with our headers added."""
-    value = envelopes.table.column("value")
-    sizes = np.diff(np.frombuffer(value.buffers()[1], np.int32, len(value) + 1, value.offset * 4))[rows]
-    limit, refused = INPUT_BYTES_MAX + HEADROOM_BYTES, {}
-    for row in rows[sizes > limit // 2].tolist():
-        size = _record_bytes(envelopes.table, row)
-        if size + OVERHEAD_BYTES + OUR_HEADERS_BYTES > limit:
-            refused[row] = Refusal("too-large", f"{size} bytes do not fit once routed")
-    return refused
+    """Events that do not fit Kafka's limit with our headers added: key, value and headers count."""
+    sizes = envelopes.kept_bytes[rows] + HEADER_OVERHEAD_BYTES * envelopes.kept_counts[rows]
+    over = sizes + OVERHEAD_BYTES + OUR_HEADERS_BYTES > OUTPUT_BYTES_MAX
+    return {
+        row: Refusal("too-large", f"{size} bytes do not fit once routed")
+        for row, size in zip(rows[over].tolist(), sizes[over].tolist(), strict=True)
+    }
 
 
-def _record_bytes(table: pa.RecordBatch, row: int) -> int:
-    headers = table.column("headers")[row].as_py() or []
-    size = sum(len(h["key"].encode()) + len(h["value"] or b"") + 10 for h in headers)
-    return size + len(table.column("key")[row].as_py() or b"") + len(table.column("value")[row].as_py() or b"")
-
-
-def dead_letters(envelopes: Envelopes, refused: Mapping[int, Refusal], topics: Topics) -> list[Output]:
+def dead_letters(table: pa.RecordBatch, refused: Mapping[int, Refusal], topics: Topics) -> list[Output]:
     """One for each event that is refused: the original, plus where it stood and why."""
-    return [_letter(envelopes.table, row, refused[row], topics) for row in sorted(refused)]
+    return [letter_of(table, row, refused[row], topics) for row in sorted(refused)]
 
 
-def _letter(table: pa.RecordBatch, row: int, why: Refusal, topics: Topics) -> Output:
-    value = table.column("value")[row].as_py()
-    if why.code == "too-large":
-        value = (value or b"")[: INPUT_BYTES_MAX // 2]
-    kept = [(h["key"], h["value"]) for h in table.column("headers")[row].as_py() or []]
-    topic, partition, offset = (table.column(c)[row].as_py() for c in ("topic", "partition", "offset"))
-    extra = dead_letter_headers(why.code, why.reason, topic, partition, offset)
-    return Output(topics.deadletter, table.column("key")[row].as_py(), value, (*kept, *extra))
+def letter_of(table: pa.RecordBatch, row: int, why: Refusal, topics: Topics, with_headers: bool = True) -> Output:
+    """The dead letter of one row."""
+    names = ("topic", "partition", "offset", "key", "value")
+    topic, partition, offset, key, value = (table.column(name)[row].as_py() for name in names)
+    headers = table.column("headers")[row].as_py() if with_headers else None
+    kept = tuple((header["key"] or "", header["value"]) for header in headers or ())
+    return dead_letter(topics, Record(topic, partition, offset, 0, key, value, kept), why.code, why.reason)

@@ -13,14 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from state.arrays import Bools, Bytes, Ints, Offsets
 from state.columns import column, copy
+from state.errors import ENVIRONMENT
 from state.kernels import njit
+from state.limits import HEADER_OVERHEAD_BYTES, OUTPUT_BYTES_MAX, RECORD_OVERHEAD_BYTES
 from state.messages import Output
 from state.routing.envelope import HEADER, Envelopes
 
@@ -64,31 +67,71 @@ class Outgoing:
         self.kinds.setdefault(tuple(extras), []).append((rows, topics, positions))
 
 
-def build(outgoing: Outgoing, envelopes: Envelopes) -> Iterator[pa.RecordBatch]:
-    """Build the rows, by their extra headers, then by topic: so the producer fills batch after batch.
+class _Alike(NamedTuple):
+    """Rows with equal extra headers, by topic, then in input order."""
 
-    Guarantee: rows to one topic with equal extra headers leave in input order.
+    names: tuple[str, ...]
+    rows: Ints
+    topics: Ints
+    extras: Ints
+    sizes: Ints
+    """Bytes of key, value and headers of each."""
+
+
+class Assembly:
+    """Rows that are to go out, by their extra headers, then by topic: so the producer fills batch after batch.
+
+    What can be known to fit or to fail before anything is written is found when this is made; batches are built as
+    they are asked for. Guarantee: rows to one topic with equal extra headers leave in input order; each fits Kafka.
     """
-    names = np.array(outgoing.names, dtype=object)
-    rank = np.unique(names.astype(str), return_inverse=True)[1] if len(names) else np.empty(0, np.int64)
-    table = envelopes.table
-    topics_of = pa.array(names, pa.string())
-    headers = _Headers(outgoing, envelopes)
-    keys, values = (np.diff(column(table.column(name))[1]) for name in ("key", "value"))
-    input_bytes = headers.kept_names + headers.kept_values + keys + values
-    for extra_names, alike in sorted(outgoing.kinds.items()):
+
+    def __init__(self, outgoing: Outgoing, envelopes: Envelopes) -> None:
+        names = np.array(outgoing.names, dtype=object)
+        rank = np.unique(names.astype(str), return_inverse=True)[1] if len(names) else np.empty(0, np.int64)
+        self._envelopes = envelopes
+        self._topics = pa.array(names, pa.string())
+        self._headers = _Headers(outgoing, envelopes)
+        self._kinds = [self._alike(extra_names, alike, rank) for extra_names, alike in sorted(outgoing.kinds.items())]
+        self.failed: dict[int, Exception] = {}
+        """By input row: what was raised where one of its copies was built; that copy is missing."""
+
+    def _alike(self, names: tuple[str, ...], alike: list[tuple[Ints, Ints, Ints]], rank: Ints) -> _Alike:
+        envelopes = self._envelopes
         rows, topics, extras = (np.concatenate(columns) for columns in zip(*alike, strict=True))
-        order = _sorted(rank[topics], len(names), _sorted(rows, len(envelopes), np.arange(len(rows))))
+        order = _sorted(rank[topics], len(rank), _sorted(rows, len(envelopes), np.arange(len(rows))))
         rows, topics, extras = rows[order], topics[order], np.ascontiguousarray(extras[order])
-        for a, b in _chunks(input_bytes[rows] + headers.extra_sizes(extra_names, extras)):
-            gather = pa.array(rows[a:b])
-            columns = [
-                topics_of.take(pa.array(topics[a:b])),
-                table.column("key").take(gather),
-                table.column("value").take(gather),
-                headers.build(rows[a:b], extra_names, extras[a:b]),
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        sizes = envelopes.kept_bytes[rows] + self._headers.extra_sizes(names, extras)
+        added = RECORD_OVERHEAD_BYTES + HEADER_OVERHEAD_BYTES * (envelopes.kept_counts[rows] + len(names))
+        assert (sizes + added <= OUTPUT_BYTES_MAX).all(), "what would not fit is refused before it is copied"
+        return _Alike(names, rows, topics, extras, sizes)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, some 64 MB at a time; of a batch that cannot be built all rows that can, and the others failed."""
+        for kind in self._kinds:
+            for a, b in _chunks(kind.sizes):
+                yield from self._built(kind, a, b)
+
+    def _built(self, kind: _Alike, a: int, b: int) -> list[pa.RecordBatch]:
+        try:
+            return [self._batch(kind, a, b)]
+        except ENVIRONMENT:
+            raise
+        except Exception as error:
+            if b - a == 1:
+                self.failed.setdefault(int(kind.rows[a]), error)
+                return []
+        half = (a + b) // 2
+        return self._built(kind, a, half) + self._built(kind, half, b)
+
+    def _batch(self, kind: _Alike, a: int, b: int) -> pa.RecordBatch:
+        table, gather = self._envelopes.table, pa.array(kind.rows[a:b])
+        columns = [
+            self._topics.take(pa.array(kind.topics[a:b])),
+            table.column("key").take(gather),
+            table.column("value").take(gather),
+            self._headers.build(kind.rows[a:b], kind.names, kind.extras[a:b]),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _chunks(sizes: Ints) -> Iterator[tuple[int, int]]:
@@ -122,6 +165,7 @@ class _Headers:
     """The headers that rows can have: what input rows keep, and the pool of extras."""
 
     def __init__(self, outgoing: Outgoing, envelopes: Envelopes) -> None:
+        self.envelopes = envelopes
         self.kept = envelopes.kept.astype(np.int32)
         self.kept_end = np.cumsum(envelopes.kept_counts)
         self.kept_counts = envelopes.kept_counts
@@ -132,20 +176,6 @@ class _Headers:
             self.null = np.asarray(envelopes.contents.is_null().to_numpy(zero_copy_only=False))
         pool = pa.concat_arrays(outgoing.extra_values) if outgoing.extra_values else pa.array([], pa.binary())
         self.pool, self.pool_at = column(pool)
-
-    @cached_property
-    def kept_names(self) -> Ints:
-        """Bytes of the names of the headers that each input row keeps."""
-        return self._kept(np.diff(self.name_at))
-
-    @cached_property
-    def kept_values(self) -> Ints:
-        """Bytes of their values."""
-        return self._kept(np.diff(self.value_at))
-
-    def _kept(self, sizes: Offsets) -> Ints:
-        total = np.append(0, np.cumsum(sizes[self.kept]))
-        return np.asarray(total[self.kept_end] - total[self.kept_end - self.kept_counts])
 
     def extra_sizes(self, names: tuple[str, ...], extras: Ints) -> Ints:
         """Bytes of the extra headers of these output rows."""
@@ -161,8 +191,8 @@ class _Headers:
         offsets = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(counts + len(names), out=offsets[1:])
         slots = int(offsets[-1])
-        name_bytes = int(self.kept_names[rows].sum()) + len(block) * len(rows)
-        value_bytes = int(self.kept_values[rows].sum() + np.diff(self.pool_at)[extras].sum())
+        name_bytes = int(self.envelopes.kept_names[rows].sum()) + len(block) * len(rows)
+        value_bytes = int(self.envelopes.kept_contents[rows].sum() + np.diff(self.pool_at)[extras].sum())
         name_at, value_at = np.empty(slots + 1, np.int32), np.empty(slots + 1, np.int32)
         out_names, out_values = np.empty(name_bytes, np.uint8), np.empty(value_bytes, np.uint8)
         null = np.zeros(slots if len(self.null) else 0, bool)
@@ -232,6 +262,18 @@ def _fill(
             slot += 1
         name += len(block)
     to_name[slot], to_value[slot] = name, value
+
+
+def row_bytes(batch: pa.RecordBatch) -> Ints:
+    """What each row of an outgoing batch takes at most in Kafka, alone and not compressed. Cost: vectorised."""
+    headers = batch.column("headers")
+    counts = np.asarray(pc.list_value_length(headers).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+    flat = headers.flatten()
+    each = sum(np.diff(column(flat.field(name))[1]).astype(np.int64) for name in ("key", "value"))
+    ends = np.cumsum(counts)
+    total = np.append(0, np.cumsum(each + HEADER_OVERHEAD_BYTES))
+    sizes = [np.diff(column(batch.column(name))[1]) for name in ("key", "value")]
+    return np.asarray(RECORD_OVERHEAD_BYTES + sizes[0] + sizes[1] + total[ends] - total[ends - counts])
 
 
 def plain(outputs: Sequence[Output]) -> pa.RecordBatch | None:

@@ -9,8 +9,10 @@ application/cloudevents+json`) is read event by event; topics of `[[sources]]` g
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, cast
 
 import msgspec
@@ -21,6 +23,7 @@ import pyarrow.compute as pc
 from state.arrays import Bools, Bytes, Ints, Offsets
 from state.columns import column
 from state.config import Config, Source
+from state.json_text import read_json
 from state.kernels import njit
 from state.names import ENVELOPE_HEADERS, FORMAT_HEADER, OUR_HEADERS
 
@@ -146,6 +149,27 @@ class Envelopes:
         last = np.full(len(self), -1, np.int64)
         _find_last(*column(self.names), self.ends, np.frombuffer(name.encode(), np.uint8), last)
         return _taken(self.contents, last)
+
+    @cached_property
+    def kept_names(self) -> Ints:
+        """Bytes of the names of the headers that each row keeps; asked once rows gain no more."""
+        return self._kept(self.names)
+
+    @cached_property
+    def kept_contents(self) -> Ints:
+        """Bytes of their values."""
+        return self._kept(self.contents)
+
+    @cached_property
+    def kept_bytes(self) -> Ints:
+        """Bytes of key, value and kept headers of each row."""
+        sizes = [np.diff(column(self.table.column(name))[1]) for name in ("key", "value")]
+        return np.asarray(self.kept_names + self.kept_contents + sizes[0] + sizes[1])
+
+    def _kept(self, texts: pa.Array) -> Ints:
+        total = np.append(0, np.cumsum(np.diff(column(texts)[1])[self.kept], dtype=np.int64))
+        ends = np.cumsum(self.kept_counts)
+        return np.asarray(total[ends] - total[ends - self.kept_counts])
 
     def gain(self, gained: dict[int, list[tuple[str, bytes]]]) -> None:
         """Add headers to some rows, after those that they have."""
@@ -334,10 +358,16 @@ def _read_structured(envelopes: Envelopes, content_types: Ints) -> None:
     envelopes.values = pa.array(values, pa.binary())
 
 
+class _Data(msgspec.Struct):
+    """The attributes of a structured event, byte for byte."""
+
+    data: msgspec.Raw
+
+
 def _read_one(envelopes: Envelopes, row: int, value: bytes | None) -> bytes:
     try:
-        event = msgspec.json.decode(value or b"")
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        event = read_json(value or b"")
+    except ValueError as error:
         event, reason = None, f"a structured event that is not JSON: {error}"
     else:
         reason = "a structured event must be a JSON object"
@@ -346,19 +376,24 @@ def _read_one(envelopes: Envelopes, row: int, value: bytes | None) -> bytes:
         for name in ENVELOPE_HEADERS:
             envelopes.missing[name][row] = False
         return b"{}"
-    found = {}
+    found = {name: _text(event.get(name.removeprefix("ce_"))) for name in ENVELOPE_HEADERS}
     for name in ENVELOPE_HEADERS:
-        given = event.get(name.removeprefix("ce_"))
-        envelopes.missing[name][row] = not (isinstance(given, str) and given)
-        found[name] = given if isinstance(given, str) else ""
+        envelopes.missing[name][row] = not found[name]
     envelopes.broker.put(row, found["ce_broker"])
     envelopes.type.put(row, found["ce_type"])
     envelopes.identities[row] = (found["ce_source"].encode(), found["ce_id"].encode())
-    data = event.get("data")
-    if not isinstance(data, dict):
+    if not isinstance(event.get("data"), dict):
         envelopes.refused[row] = Refusal("bad-event", "`data` of a structured event must be a JSON object")
         return b"{}"
-    return msgspec.json.encode(data)
+    try:
+        return bytes(msgspec.json.decode(value or b"", type=_Data).data)
+    except msgspec.DecodeError:  # half of a surrogate pair, which msgspec does not pass over
+        return json.dumps(event["data"]).encode()
+
+
+def _text(given: object) -> str:
+    """A text of an event's own attributes; half of a surrogate pair is no text."""
+    return given if isinstance(given, str) and not any("\ud800" <= c <= "\udfff" for c in given) else ""
 
 
 def _read_origins(envelopes: Envelopes, config: Config) -> None:

@@ -28,6 +28,7 @@ from state.compiled_part import IMPRECISE_RANGES_MAX, CompiledPart, join_ranges,
 from state.filters.evaluate import Compiled
 from state.filters.evaluate import compile as compile_filter
 from state.filters.grammar import parse
+from state.filters.residual_programs import OPEN, YES, Program, Programs
 from state.filters.tree import Filter
 from state.keys import Key
 from state.matchers import matcher_of
@@ -134,6 +135,8 @@ class Junction:
     _placed: dict[Key, _Placed] = field(default_factory=dict)
     _texts: dict[int, str] = field(default_factory=dict)
     """By number: the text of the residual filter."""
+    _programs: Programs = field(default_factory=Programs)
+    """By number: the doubtful filters, for compiled code."""
     _filters: dict[str, tuple[Filter, Compiled]] = field(default_factory=dict)
     """By text: every filter that is checked here, read and compiled once."""
 
@@ -209,6 +212,7 @@ class Junction:
             self.ids[number] = self.clients[number] = self.destinations[number] = ""
             self.residuals.pop(number, None)
             self._texts.pop(number, None)
+            self._programs.drop(number)
         for part, fresh, numbers in new:
             for entry, number in zip(fresh.tolist(), numbers[fresh].tolist(), strict=True):
                 self.ids[number], self.clients[number] = part.ids[entry], part.clients[entry]
@@ -216,7 +220,10 @@ class Junction:
                 if entry in part.residuals:
                     self._texts[number] = part.residuals[entry]
                     self.residuals[number] = self._read(part.residuals[entry])[1]
-            doubtful[numbers[np.intersect1d(part.doubtful, fresh).astype(np.int64)]] = True
+            for entry in np.intersect1d(part.doubtful, fresh).astype(np.int64).tolist():
+                number = int(numbers[entry])
+                doubtful[number] = True
+                self._programs.put(number, Program(self._read(part.residuals[entry])[0], self.event_type))
             self.grouped[numbers[np.intersect1d(part.grouped, fresh).astype(np.int64)]] = True
         self.doubtful = np.flatnonzero(doubtful)
         self.version += 1
@@ -310,6 +317,20 @@ class Junction:
     def interested(self, ranks: Ints) -> Pairs:
         """Events and subscriptions whose boxes hold; `doubtful` ones are still to be checked exactly."""
         return Pairs(*self._local.matcher.match(ranks, near=True))
+
+    def holds(self, pairs: Pairs, batch: RankBatch, points: bool) -> Bools:
+        """Decide exactly, by the filter itself, where boxes cannot: the edge is where delivery becomes exact.
+
+        `points`: whether no event is imprecise. Then compiled programs decide what they can; all that is left is asked
+        of the filter, event by event.
+        """
+        answers = np.full(len(pairs.rows), OPEN, np.uint8)
+        if points and batch.starts is not None:
+            answers = self._programs.decide(pairs.rows, pairs.numbers, batch.ranks, batch.starts)
+        left = np.flatnonzero(answers == OPEN)
+        each = zip(pairs.rows[left].tolist(), pairs.numbers[left].tolist(), strict=True)
+        answers[left] = [self.residuals[number](batch.event(row)) for row, number in each]
+        return answers == YES
 
     def touched(self, lows: Ints, highs: Ints) -> Pairs:
         """Imprecise events and subscriptions whose boxes meet; every one is still to be checked exactly."""

@@ -2,7 +2,7 @@
 
     batch ── envelope.read ──> admission.claim ──┬─ by type ─> admission.examine ─> sweep ─> sharing ─> delivery ──┐
                                                  └─ refused ─────────────────────────┐                             │
-    batches <── assemble.build ──────────────────────────────── dead letters, log <──┴─────────────────────────────┘
+    batches <── Assembly ────────────────────────────────────── dead letters, log <──┴─────────────────────────────┘
 
 Values leave as they came, byte for byte. One line a partition goes to the routing log, one dead letter for every event
 that cannot be used. The route query (`streaming/route.py`), the simulated world and the tests all come in here.
@@ -11,7 +11,7 @@ that cannot be used. The route query (`streaming/route.py`), the simulated world
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -19,34 +19,85 @@ import numpy as np
 import pyarrow as pa
 
 from state.arrays import Bools, Ints
+from state.errors import ENVIRONMENT
+from state.fitting import misfits
 from state.messages import Output
-from state.routing.admission import claim, dead_letters, examine
-from state.routing.assemble import Outgoing, build, plain
+from state.routing.admission import claim, dead_letters, examine, letter_of
+from state.routing.assemble import Assembly, Outgoing, plain
 from state.routing.delivery import unite, write_deliveries, write_messages
-from state.routing.envelope import Envelopes, Refusal, read
+from state.routing.envelope import Column, Envelopes, Refusal, read
 from state.routing.junction import Junction, Pairs
 from state.routing.sharing import Shared
 from state.routing.snapshot import Snapshot
 from state.routing.sweep import Swept, sweep
 
 
-@dataclass(frozen=True)
 class Routing:
     """What one batch leads to."""
 
-    figures: Mapping[str, int]
-    """To be added to the live figures: `routed`, `unmatched`, `dead_letters`, `copies`, `link:A>B`, `link_wasted:A>B`,
-    `distribution:BROKER:...`."""
-    _outgoing: Outgoing
-    _envelopes: Envelopes
-    _rest: Sequence[Output]
+    def __init__(self, snapshot: Snapshot, batch: pa.RecordBatch, slices: list[_Slice], faults: Faults) -> None:
+        self._topics = snapshot.config.topics
+        self._table = batch
+        self._slices = slices
+        self.figures: Counter[str] = Counter()
+        """To be added to the live figures once all batches are built: `routed`, `unmatched`, `dead_letters`,
+        `internal`, `copies`, `link:A>B`, `link_wasted:A>B`, `distribution:BROKER:...`."""
+        self.faults: list[str] = []
+        """Lines for the log, one for each event whose routing failed inside (code `internal`)."""
+        mine, unmatched = np.zeros(batch.num_rows, bool), np.zeros(batch.num_rows, bool)
+        for one in slices:
+            self.figures.update(one.figures)
+            mine[one.first : one.first + len(one.mine)] = one.mine
+            unmatched[one.first : one.first + len(one.mine)] = one.unmatched
+        mine[list(faults)] = True
+        self.figures["routed"] += len(faults)
+        topic = slices[0].topic if len(slices) == 1 and not faults else _topic(batch)
+        self._rest = [letter for one in slices for letter in one.letters] + self._internal(faults)
+        self._rest += _log(snapshot, batch, topic, mine, unmatched)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows to write, (topic, key, value, headers), some 64 MB at a time: built as they are asked for."""
-        yield from build(self._outgoing, self._envelopes)
-        rest = plain(self._rest)
+        failed: Faults = {}
+        for one in self._slices:
+            yield from one.assembly.batches()
+            failed |= {one.first + row: error for row, error in one.assembly.failed.items()}
+        rest = plain(self._rest + self._internal(failed))
         if rest is not None:
             yield rest
+
+    def _internal(self, faults: Faults) -> list[Output]:
+        """The dead letters of events whose routing failed inside; each is counted and said."""
+        letters = []
+        for row, error in sorted(faults.items()):
+            name = type(error).__name__
+            why = Refusal("internal", f"routing it failed inside: {name}")
+            try:
+                letters.append(letter_of(self._table, row, why, self._topics))
+            except Exception:  # headers that cannot even be read
+                letters.append(letter_of(self._table, row, why, self._topics, with_headers=False))
+            place = "/".join(str(self._table.column(c)[row].as_py()) for c in ("topic", "partition"))
+            offset = self._table.column("offset")[row].as_py()
+            self.faults.append(f"the event at {place} offset {offset} is not routed: {name}: {error}")
+        if letters:
+            self.figures.update(dead_letters=len(letters), internal=len(letters))
+        return letters
+
+
+Faults = dict[int, Exception]
+"""By row of the batch: what was raised."""
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """What a run of rows, from `first` on, leads to."""
+
+    first: int
+    topic: Column
+    mine: Bools
+    unmatched: Bools
+    assembly: Assembly
+    letters: list[Output]
+    figures: Mapping[str, int]
 
 
 def route(snapshot: Snapshot, batch: pa.RecordBatch) -> Routing:
@@ -54,8 +105,33 @@ def route(snapshot: Snapshot, batch: pa.RecordBatch) -> Routing:
 
     Guarantee: every event that this deployment answers for is delivered to all it concerns and sent over every link
     that wants it, or gets one dead letter, or counts as unmatched. The same batch and snapshot give the same bytes.
+    Everything fits Kafka. No event stops the others: a batch that fails inside is halved until those that do it stand
+    alone; they become dead letters `internal`, and the rest is routed as it would be without them.
     Cost: vectorised over the events; Python loops only over types, brokers, links and what is refused.
     """
+    faults: Faults = {}
+    slices = _narrowed(snapshot, batch, 0, faults)
+    return Routing(snapshot, batch, slices, faults)
+
+
+def _narrowed(snapshot: Snapshot, batch: pa.RecordBatch, first: int, faults: Faults) -> list[_Slice]:
+    """Route the rows of a batch that can be routed, as a whole or half by half; `first`: where it begins."""
+    try:
+        return [_routed(snapshot, batch, first)]
+    except ENVIRONMENT:
+        raise
+    except Exception as error:
+        if batch.num_rows <= 1:
+            faults[first] = error
+            return []
+    half = batch.num_rows // 2
+    halves = (np.arange(half), np.arange(half, batch.num_rows))
+    return [
+        one for rows in halves for one in _narrowed(snapshot, batch.take(pa.array(rows)), first + int(rows[0]), faults)
+    ]
+
+
+def _routed(snapshot: Snapshot, batch: pa.RecordBatch, first: int) -> _Slice:
     envelopes = read(batch, snapshot.config)
     claimed = claim(envelopes, snapshot)
     outgoing = Outgoing()
@@ -63,7 +139,8 @@ def route(snapshot: Snapshot, batch: pa.RecordBatch) -> Routing:
     refused = dict(claimed.refused)
     for one in routed:
         refused |= one.refused
-    letters = dead_letters(envelopes, refused, snapshot.config.topics)
+    letters = dead_letters(batch, refused, snapshot.config.topics)
+    assert not misfits(letters, snapshot.config.topics), "a dead letter is cut to what fits"
     reached = np.zeros(len(envelopes), bool)
     for rows in [np.array(list(refused), np.int64), *(one.reached for one in routed)]:
         reached[rows] = True
@@ -71,7 +148,12 @@ def route(snapshot: Snapshot, batch: pa.RecordBatch) -> Routing:
     figures = Counter(routed=int(claimed.mine.sum()), unmatched=int(unmatched.sum()), dead_letters=len(letters))
     for one in routed:
         figures.update(one.figures)
-    return Routing(figures, outgoing, envelopes, letters + _log(snapshot, envelopes, claimed.mine, unmatched))
+    assembly = Assembly(outgoing, envelopes)
+    return _Slice(first, envelopes.topic, claimed.mine, unmatched, assembly, letters, figures)
+
+
+def _topic(batch: pa.RecordBatch) -> Column:
+    return Column.of(batch.column("topic").cast(pa.binary()))
 
 
 @dataclass(frozen=True)
@@ -132,16 +214,16 @@ def _figures(swept: Swept, shared: Mapping[str, Shared]) -> dict[str, int]:
     return figures
 
 
-def _log(snapshot: Snapshot, envelopes: Envelopes, mine: Bools, unmatched: Bools) -> list[Output]:
+def _log(snapshot: Snapshot, table: pa.RecordBatch, topics: Column, mine: Bools, unmatched: Bools) -> list[Output]:
     """One line for each partition: how far it was read, by which index, and how many events nobody wanted."""
-    table, config = envelopes.table, snapshot.config
+    config = snapshot.config
     partitions = np.asarray(table.column("partition").to_numpy(zero_copy_only=False), np.int64)
     offsets = np.asarray(table.column("offset").to_numpy(zero_copy_only=False), np.int64)
-    place = envelopes.topic.codes * (2**31) + partitions
+    place = topics.codes * (2**31) + partitions
     lines = []
     for code in np.unique(place).tolist():
         here = place == code
-        topic, partition = envelopes.topic.texts[code >> 31], code & (2**31 - 1)
+        topic, partition = topics.texts[code >> 31], code & (2**31 - 1)
         line = {
             "topic": topic,
             "partition": partition,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from state.config import Config
@@ -28,6 +28,11 @@ class Snapshot:
     """Whether something newer may be in force; deliveries say so."""
     schemas: Schemas = NO_SCHEMAS
     """Where schemas are had that events name."""
+
+    def reading(self, topics: Collection[str]) -> Snapshot:
+        """The same, with these topics among the sources as far as patterns match them (`Config.with_topics`)."""
+        config = self.config.with_topics(topics)
+        return self if config is self.config else replace(self, config=config)
 
     @cached_property
     def hosts(self) -> frozenset[str]:

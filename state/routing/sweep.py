@@ -170,16 +170,10 @@ def _match(junction: Junction, batch: RankBatch, near: _Near, arrived: Mapping[s
     if len(junction.doubtful) and len(found.rows):
         keep = np.ones(len(found.rows), bool)
         doubtful = np.flatnonzero(np.isin(found.numbers, junction.doubtful))
-        keep[doubtful] = _holds(junction, found.take(doubtful), batch)
+        keep[doubtful] = junction.holds(found.take(doubtful), batch, points=True)
         found = found.take(keep)
     if near.highs is not None and len(boxes):
         met = junction.touched(near.ranks[boxes], near.highs[boxes])
         met = Pairs(near.rows[boxes[met.rows]], met.numbers)
-        found = found.joined(met.take(_holds(junction, met, batch)))
+        found = found.joined(met.take(junction.holds(met, batch, points=False)))
     return found
-
-
-def _holds(junction: Junction, pairs: Pairs, batch: RankBatch) -> Bools:
-    """Decide exactly, by the filter itself, where boxes cannot: the edge is where delivery becomes exact."""
-    each = zip(pairs.rows.tolist(), pairs.numbers.tolist(), strict=True)
-    return np.array([junction.residuals[number](batch.event(row)) for row, number in each], bool)

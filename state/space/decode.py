@@ -19,6 +19,7 @@ Guarantee: equal, bit by bit, to reading each value with Python's `json`, `place
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -31,11 +32,11 @@ from state.space.boxes import Ranks
 from state.space.encodings.encoded_batches import read_encoded
 from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 from state.space.event_type import Attribute, EventType
-from state.space.json_scan import DEPTH_MAX, HARD, INVALID, find_members, find_nested
+from state.space.json_scan import DEPTH_MAX, FINE, HARD, INVALID, find_members, find_nested
 from state.space.places import attributes_of, integer, value_of_text
 from state.space.points import rank_spans
 from state.space.rank_columns import KIND_CODES, read_categories, read_column
-from state.space.ranks import ABSENT, rank, text_rank
+from state.space.ranks import ABSENT, rank, read_decimal, text_rank
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,6 +72,11 @@ class RankBatch:
     unknown: Mapping[int, str] = field(default_factory=dict)
     """By row, which is not valid: why the schema that it was written with cannot be used."""
     _events: dict[int, Event] = field(default_factory=dict, repr=False)
+    starts: Ints | None = field(default=None, repr=False)
+    """(d, n): the address in `data` where the value of each attribute begins; not above 0 where only `event` can tell.
+
+    None: the events were not read from one run of bytes.
+    """
 
     def __len__(self) -> int:
         return len(self.valid)
@@ -329,7 +335,8 @@ def _decode(
         lows[i], high = rank_spans(event_type, batch.event(i))
         if imprecise:
             highs[i] = high
-    return batch if imprecise and (highs != lows).any() else replace(batch, highs=None)
+    starts[:, status != FINE] = 0  # a key with an escape may be any attribute
+    return replace(batch, starts=starts, highs=highs if imprecise and (highs != lows).any() else None)
 
 
 def _decode_encoded(
@@ -433,12 +440,17 @@ def _read_column(
         read_column(KIND_CODES[attribute.kind], imprecise, starts, column, status, lows, highs)
 
 
+_EXACTLY = re.compile(rb"[0-9.]{16}|[0-9][eE]")
+"""What every number has whose double may not be all there is to know of it (`ranks.read_decimal`)."""
+
+
 def _loads(value: bytes) -> dict[str, object]:
     """Read a value that the scan found valid with Python's own reader."""
     text = value.decode()
+    parse_float = read_decimal if _EXACTLY.search(value) else None
     try:
-        return cast(dict[str, object], json.loads(text))
+        return cast(dict[str, object], json.loads(text, parse_float=parse_float))
     except json.JSONDecodeError as error:
         raise AssertionError(f"the scanner let pass what is not JSON: {value!r}") from error
     except ValueError:  # an integer longer than Python converts
-        return cast(dict[str, object], json.loads(text, parse_int=integer))
+        return cast(dict[str, object], json.loads(text, parse_int=integer, parse_float=parse_float))

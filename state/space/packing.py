@@ -25,6 +25,9 @@ Geometry = Boxes | Ranges
 """What an entry asks for: boxes of ranks, or ranges of Hilbert indices."""
 TABLE_FORMAT = 1
 """First byte of a packed table."""
+ONE_RANGE = bytes([TABLE_FORMAT, 1])
+"""How a table of one range begins."""
+INT64_MAX = 2**63 - 1
 BOXES, RANGES = 0, 1
 
 
@@ -128,6 +131,9 @@ def pack_ranges(ranges: Ranges) -> bytes:
     >>> pack_ranges(Ranges(np.array([32, 45]), np.array([35, 46]))).hex()
     '010220030901'
     """
+    if len(ranges) == 1:
+        start, end = int(ranges.starts[0]), int(ranges.ends[0])
+        return ONE_RANGE + _packed(start) + _packed(end - start)
     numbers = np.empty(2 * len(ranges), np.int64)
     if len(ranges):
         numbers[0] = ranges.starts[0]
@@ -139,6 +145,9 @@ def pack_ranges(ranges: Ranges) -> bytes:
 
 def unpack_ranges(blob: bytes) -> Ranges:
     """The table that `pack_ranges` packed."""
+    one = _one_range(blob) if blob[:2] == ONE_RANGE else None
+    if one is not None:
+        return one
     opened("a table of ranges", TABLE_FORMAT, blob)
     count, at = unpack_numbers(blob, 1, 1)
     numbers, at = unpack_numbers(blob, 2 * int(count[0]), at)
@@ -148,6 +157,35 @@ def unpack_ranges(blob: bytes) -> Ranges:
     numbers[2::2] += 1
     ends = np.cumsum(numbers)
     return Ranges(np.ascontiguousarray(ends[0::2]), np.ascontiguousarray(ends[1::2]))
+
+
+def _packed(number: int) -> bytes:
+    """One number as `pack_numbers` packs it, without arrays: brokers tell each other ranges one by one."""
+    assert number >= 0, "only non-negative numbers are packed"
+    out = bytearray()
+    while number >= 128:
+        out.append((number & 127) | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _one_range(blob: bytes) -> Ranges | None:
+    """The table of one range, without a kernel; None: it is damaged, and what reads all tables says how."""
+    numbers, value, shift = [], 0, 0
+    for byte in blob[2:]:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            numbers.append(value)
+            value = shift = 0
+        elif shift > 56:
+            break
+    if len(numbers) != 2 or shift:
+        return None
+    if sum(numbers) > INT64_MAX:
+        raise unreadable("a table of ranges", "a range beyond all indices")
+    return Ranges(np.array(numbers[:1], np.int64), np.array([sum(numbers)], np.int64))
 
 
 def pack_boxes(boxes: Boxes) -> bytes:

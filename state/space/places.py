@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from state.space.event_type import Attribute, EventType
+from state.space.ranks import read_decimal
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _DIGITS_MAX = 400
@@ -83,7 +84,7 @@ def value_of_text(attribute: Attribute, raw: bytes | None) -> object:
     number = _NUMBER.fullmatch(text)
     if number is None:
         return None
-    return integer(text) if number[2] is None and number[3] is None else float(text)
+    return integer(text) if number[2] is None and number[3] is None else read_decimal(text)
 
 
 def integer(digits: str) -> int | float:

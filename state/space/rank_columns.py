@@ -3,8 +3,8 @@
 One compiled loop per attribute. The bytes are known to be JSON, so a string ends at its quote and a number at
 the first byte that is none of it; what is of another kind than the attribute is ABSENT.
 
-A row is *hard*, and left to Python's `json` (`decode.py`), if it has a number that `decimal_scan.py` calls
-hard, or an escape inside a timestamp or inside what may be a long category value.
+A row is *hard*, and left to Python's `json` (`decode.py`), if a float attribute has a number that `decimal_scan.py`
+calls hard, or an escape inside a timestamp or inside what may be a long category value.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ map into int64, so that all geometry is on closed boxes of integers (`boxes.py`)
 ABSENT, below all of them, is what is missing, null, or of the wrong kind. What counts as which kind is
 docs/filters.md:
 
-    int        3 and 3.0, but not 3.5, true, or what lies beyond +-(2^63-1). Written with a fraction or an
-               exponent a number is first the nearest double: 9223372036854775807.0 is 2^63 and absent
+    int        3, 3.0 and 3e0, but not 3.5, true, or what lies beyond +-(2^63-1); read exactly, however it is
+               written: 9223372036854775807.0 is 2^63-1, and 9007199254740992.5 is no integer (`Exact`)
     float      the nearest double of any number; -0.0 is 0.0; 1e400 and NaN are absent. Infinities do not
                occur in JSON; `float_rank` still maps them in order
     timestamp  RFC 3339 text with an offset, `t`, `z` and a space for `T` allowed; finer than microseconds is
@@ -50,12 +50,60 @@ TEXT_BYTES = 7
 """Bytes of text that a rank holds; texts up to this length have a rank of their own."""
 
 _SIGN = 1 << 63
+_DOUBLE, _BITS_OF_DOUBLE = struct.Struct("<d").pack, struct.Struct("<q").unpack
 _MICROS_PER_DAY = 86_400_000_000
 _DAYS_BEFORE_1970 = 719_468  # from 0000-03-01, where the years of `_days` begin
 _RFC_3339 = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
 )
+
+
+# --- numbers as they were written ---------------------------------------------------------------------------
+
+
+class Exact(float):
+    """A JSON number whose nearest double does not tell which integer it is, or that it is none."""
+
+    __slots__ = ("whole",)
+    whole: int | None
+
+    def __new__(cls, value: float, whole: int | None) -> Exact:
+        made = super().__new__(cls, value)
+        made.whole = whole
+        return made
+
+
+def read_decimal(text: str) -> float:
+    """A JSON number with a fraction or an exponent: the nearest double, which knows the integer it stands for.
+
+    >>> read_decimal("1e3"), read_decimal("9007199254740992.5").whole, read_decimal("123456789012345678.0").whole
+    (1000.0, None, 123456789012345678)
+    """
+    nearest = float(text)
+    if len(text) <= 16 and "e" not in text and "E" not in text:
+        return nearest  # doubles tell decimals of 15 digits apart
+    whole = _whole(text)
+    told = int(nearest) if nearest.is_integer() else None
+    return nearest if told == whole else Exact(nearest, whole)
+
+
+def _whole(text: str) -> int | None:
+    """The integer that a number is exactly, if it is one within +-(2^63-1)."""
+    mantissa, _, exponent = text.lower().partition("e")
+    integer, _, fraction = mantissa.removeprefix("-").partition(".")
+    digits = (integer + fraction).lstrip("0")
+    kept = digits.rstrip("0")
+    if not kept:
+        return 0
+    far = exponent.lstrip("+-").lstrip("0")
+    if len(far) > 9:
+        return None  # no value has so many zeros
+    power = len(digits) - len(kept) - len(fraction) + (-1 if exponent.startswith("-") else 1) * int(far or "0")
+    if power < 0 or len(kept) + power > 19:
+        return None
+    value = int(kept) * 10**power
+    return (-value if text.startswith("-") else value) if value <= PRESENT_MAX else None
 
 
 # --- values to ranks ----------------------------------------------------------------------------------------
@@ -96,7 +144,9 @@ def rank_span(attribute: Attribute, value: object) -> Span:
 
 
 def _int_rank(value: object) -> int:
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, Exact):
+        value = value.whole
+    elif isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not PRESENT_MIN <= value <= PRESENT_MAX:
         return ABSENT
@@ -189,8 +239,8 @@ def float_rank(value: float) -> int:
     (0, 1, -1, True)
     """
     assert not math.isnan(value), "NaN has no place in the order"
-    bits = int.from_bytes(struct.pack(">d", value), "big")
-    return bits if bits < _SIGN else _SIGN - bits
+    (bits,) = _BITS_OF_DOUBLE(_DOUBLE(value))
+    return bits if bits >= 0 else -_SIGN - bits  # type: ignore[no-any-return]
 
 
 def float_unrank(rank: int) -> float:
@@ -215,21 +265,21 @@ def timestamp_micros(text: str) -> int | None:
     match = _RFC_3339.fullmatch(text)
     if match is None:
         return None
-    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-    fraction, sign, offset_hour, offset_minute = match.groups()[6:]
-    if not (1 <= month <= 12 and 1 <= day <= _days_in_month(year, month)):
+    years, months, days, hours, minutes, seconds, fraction, sign, offset_hour, offset_minute = match.groups()
+    year, month, day, hour, minute, second = int(years), int(months), int(days), int(hours), int(minutes), int(seconds)
+    if not 1 <= month <= 12 or day < 1 or (day > 28 and day > _days_in_month(year, month)):
         return None
     if hour > 23 or minute > 59 or second > 60:
         return None
-    minutes = _days(year, month, day) * 1440 + hour * 60 + minute
+    past = _days(year, month, day) * 1440 + hour * 60 + minute
     if sign:
         if int(offset_hour) > 23 or int(offset_minute) > 59:
             return None
         offset = int(offset_hour) * 60 + int(offset_minute)
-        minutes += offset if sign == "-" else -offset
-    if second == 60 and minutes % 1440 != 1439:
+        past += offset if sign == "-" else -offset
+    if second == 60 and past % 1440 != 1439:
         return None
-    return (minutes * 60 + second) * 1_000_000 + int((fraction or "0")[:6].ljust(6, "0"))
+    return (past * 60 + second) * 1_000_000 + (int(fraction[:6].ljust(6, "0")) if fraction else 0)
 
 
 def _days_in_month(year: int, month: int) -> int:
@@ -364,8 +414,8 @@ def span_below(attribute: Attribute, literal: int | float, inclusive: bool) -> S
 def _last_at_most(attribute: Attribute, literal: int | float, inclusive: bool) -> int:
     """The greatest rank whose value is `<= literal` (`<` if not inclusive), not clipped to the present."""
     assert attribute.kind in ("int", "float", "timestamp"), attribute
-    assert not isinstance(literal, bool)
-    assert not isinstance(literal, float) or math.isfinite(literal), "refused before: an overflowing literal"
+    assert literal.__class__ is int or math.isfinite(literal), "refused before: an overflowing literal"
+    assert literal.__class__ is not bool
     if attribute.kind != "float":
         return math.floor(literal) if inclusive else math.ceil(literal) - 1
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from state.arrays import Bools
 from state.kernels import njit
 from state.space.boxes import Boxes, Ranks
 
@@ -30,12 +31,15 @@ def _first_meeting(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks, start: in
 
 
 @njit
-def subtract(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, budget: int, point: Ranks) -> tuple[int, int]:
+def subtract(
+    low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, budget: int, point: Ranks, used: Bools
+) -> tuple[int, int]:
     """Subtract the rows from the box, piece by piece, depth first; stop at the first piece that nothing meets.
 
     Implements the splitting of [NEG08] figure 4. Differs: depth first, so that a box that is not covered is known at
     its first uncovered piece and no more than 2m pieces a row are held at a time.
-    Guarantee: COVERED and UNCOVERED (then `point` is uncovered) are exact; EXHAUSTED: more than `budget` pieces.
+    Guarantee: COVERED and UNCOVERED (then `point` is uncovered) are exact; EXHAUSTED: more than `budget` pieces. The
+    rows marked in `used` took something away; if COVERED, they cover the box without the others.
     Cost: O(m k) a piece. Returns also the number of pieces looked at.
     """
     k, m = lows.shape
@@ -56,6 +60,7 @@ def subtract(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, budget: int, po
         if i == k:
             point[:] = piece_low
             return UNCOVERED, pieces
+        used[i] = True
         for j in range(m):
             if piece_low[j] < lows[i, j]:
                 stack_low[depth], stack_high[depth], first[depth] = piece_low, piece_high, i + 1
@@ -73,5 +78,6 @@ def subtract(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, budget: int, po
 def covers(boxes: Boxes, low: Ranks, high: Ranks, budget: int) -> bool | None:
     """Whether the union of `boxes` covers the box `low..high`; None: not known after `budget` pieces."""
     inside = boxes.clipped(low, high)
-    answer, _ = subtract(low, high, inside.lows, inside.highs, budget, np.empty(len(low), np.int64))
+    point, used = np.empty(len(low), np.int64), np.zeros(len(inside), bool)
+    answer, _ = subtract(low, high, inside.lows, inside.highs, budget, point, used)
     return None if answer == EXHAUSTED else answer == COVERED

@@ -305,13 +305,17 @@ def another_grid_is_not_understood():
     assert "b2" not in cube.state.received
 
 
-def removals_travel_in_the_last_piece():
+def removals_travel_behind_all_additions():
     """When a change is too long for one message, nothing is removed before everything was added."""
     outbox = Outbox(Key("b1", "t", "cube:0"), 1, "grid", {})
-    big = Packed(0, 2, b"\0" * 300_000, b"\0" * 300_000)
-    messages = [m for _, m in outbox.change("b2/t/cube:0", entries=[Entry("p", big), Entry("q", big)], removed=["a"])]
-    assert [(len(m.entries), m.removed) for m in messages] == [(1, []), (1, ["a"])]
-    assert [m.sequence for m in messages] == [1, 2]
+    big = Packed(0, 2, b"\0" * 150_000, b"\0" * 150_000)
+    gone = [f"b1/{i:060}" for i in range(10_000)]
+    change = outbox.change("b2/t/cube:0", entries=[Entry("p", big), Entry("q", big)], removed=gone)
+    messages = [m for _, m in change]
+    assert [len(m.entries) for m in messages] == [1, 1, 0]
+    assert messages[0].removed == []
+    assert [id for m in messages for id in m.removed] == gone
+    assert [m.sequence for m in messages] == [1, 2, 3]
 
 
 def a_change_in_pieces_is_one_step():
@@ -693,7 +697,7 @@ PURE = [
     another_deployment_begins_with_a_snapshot,
     a_request_in_another_dialect_is_not_answered,
     another_grid_is_not_understood,
-    removals_travel_in_the_last_piece,
+    removals_travel_behind_all_additions,
     a_change_in_pieces_is_one_step,
     promoted_before_removed_in_one_step,
     nothing_goes_back_where_it_came_from,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from state.space.packing import Packed
 
 SOURCE, TARGET = Key("b2", "t", "cube:0"), "b1/t/cube:0"
 NOTHING = Packed(0, 1, b"", b"")
+ITEM_BYTES = len(msgspec.msgpack.encode(Entry("a", NOTHING)))
 
 
 class Sender:
@@ -63,7 +65,7 @@ def test_what_is_lost_is_noticed_and_what_is_repeated_is_harmless(steps, rng, it
     sender, receiver = Sender(), Receiver()
     said, asked = [], False
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "MESSAGE_BYTES_MAX", 300 * items)
+        patch.setattr(streams, "MESSAGE_BYTES_MAX", ITEM_BYTES * items)
         for added, removed, snapshot in steps:
             said += sender.say([id for id in added if id not in removed], removed, snapshot)
         heard = []
@@ -87,7 +89,7 @@ def test_a_stream_without_faults_is_applied_step_by_step(steps, items):
     """However a change is cut, what is there after its last piece is what was said, and in between what was before."""
     sender, receiver = Sender(), Receiver()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "MESSAGE_BYTES_MAX", 300 * items)
+        patch.setattr(streams, "MESSAGE_BYTES_MAX", ITEM_BYTES * items)
         for added, removed, snapshot in steps:
             before = set(sender.ids)
             *early, last = sender.say([id for id in added if id not in removed], removed, snapshot)
@@ -99,12 +101,29 @@ def test_a_stream_without_faults_is_applied_step_by_step(steps, items):
 
 
 def test_pieces_are_numbered_and_hold_no_more_than_fits(monkeypatch):
-    """Every piece is a message of its own with the next number; additions are spread, removals stand in the last."""
-    monkeypatch.setattr(streams, "MESSAGE_BYTES_MAX", 600)
+    """Every piece is a message of its own with the next number; additions are spread, removals behind them."""
+    monkeypatch.setattr(streams, "MESSAGE_BYTES_MAX", 2 * ITEM_BYTES)
     messages = Sender().say(list("abcde"), ["z"])
     assert [(m.piece, m.pieces, m.sequence) for m in messages] == [(0, 3, 1), (1, 3, 2), (2, 3, 3)]
     assert [len(m.entries) for m in messages] == [2, 2, 1]
     assert [m.removed for m in messages] == [[], [], ["z"]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(max_size=40), max_size=30), st.lists(st.text(max_size=40), max_size=30), st.integers(50, 400))
+def test_lists_are_cut_by_what_they_take_on_the_wire(added, removed, size):
+    """Pieces together say everything, in order; none but that of one item takes more than the limit and a head."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "MESSAGE_BYTES_MAX", size)
+        outbox = Outbox(SOURCE, 1, "grid", {})
+        entries = [Entry(id, NOTHING) for id in added]
+        pieces = [m for _, m in outbox.change(TARGET, entries=entries, removed=removed, unadvertised=removed)]
+    assert [x for piece in pieces for x in piece.entries] == entries
+    assert [x for piece in pieces for x in piece.removed] == removed
+    assert [x for piece in pieces for x in piece.unadvertised] == removed
+    for piece in pieces:
+        items = len(piece.entries) + len(piece.removed) + len(piece.unadvertised)
+        assert items <= 1 or len(encode(piece)) <= size + 60
 
 
 def test_a_higher_generation_begins_with_its_snapshot():
@@ -141,10 +160,14 @@ def test_seeds_are_put_together_again(blob, size, rng: random.Random):
 
 
 def test_a_seed_that_misses_a_piece_is_not_taken(monkeypatch):
-    """Half a state is never begun with."""
+    """Half a state is never begun with, and does not keep a whole one out; nor does one that cannot be read."""
     monkeypatch.setattr(streams, "MESSAGE_BYTES_MAX", 2)
-    with pytest.raises(AssertionError, match="stand together"):
-        seeded(seeds(1, b"state")[1:], 1)
+    half = seeds(1, b"state")[1:]
+    assert seeded(half, 1) is None
+    whole = seeds(1, b"other state")
+    assert seeded([*half, *whole, *half], 1) == b"other state"
+    assert seeded([*seeds(1, b"x"), *whole], 1, lambda blob: blob != b"x") == b"other state"
+    assert seeded(seeds(1, b"x"), 1, lambda blob: blob != b"x") is None
 
 
 def test_a_change_is_written_as_ever():

@@ -9,14 +9,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from infra import doctor
 from infra.doctor import Check, checks
+from infra.kafka.topic_keeper import TopicKeeper
 from infra.local.ports import free_port
 from state.config import Config, parse
 from tests.services import Services
 
 
-def configured(kafka: str, redis: str) -> Config:
+def configured(kafka: str, redis: str, prefix: str = "hilcast") -> Config:
     return parse(f"""
         [deployment]
+        prefix = "{prefix}"
         kafka = "{kafka}"
         redis = "{redis}"
         [overlay]
@@ -38,9 +40,39 @@ def test_all_is_well_with_the_services_of_the_run(services: Services, unique: st
     found = checks(configured(services.kafka, services.redis), [unique])
     assert [check for check in found if not check.ok or check.advice] == []
     assert by_name(found)["Kafka version"].detail == "4.3"
-    assert len(by_name(found)) == len(found) == 12
+    assert len(by_name(found)) == len(found) == 13
     lacking = by_name(checks(configured(services.kafka, services.redis), [unique, f"{unique}.b"]))
     assert lacking["topics"] == Check("topics", False, f"1 of 2 missing: {unique}.b", "run `hilcast topics`")
+
+
+def test_topics_that_somebody_else_made(services: Services, unique: str) -> None:
+    """Every setting that breaks a promise is found, all at once, each with the command that mends it; what is well is
+    not named, nor a topic of a source.
+    """
+    config = configured(services.kafka, services.redis, unique)
+    delete, late = {"cleanup.policy": "delete"}, {"message.timestamp.type": "LogAppendTime"}
+    made = [
+        NewTopic(config.topics.subscriptions, 3, 1, config=late),
+        NewTopic(config.topics.advertisements, 1, 1),
+        NewTopic(config.topics.registry, 1, 1, config=late | delete),
+        NewTopic(config.topics.control, 1, 1, config=late),
+        NewTopic(config.topics.receipts, 1, 1, config=late | {"max.message.bytes": "2000000"}),
+    ]
+    admin = AdminClient({"bootstrap.servers": services.kafka})
+    for answer in admin.create_topics(made).values():
+        answer.result(30)
+    keeper = TopicKeeper(config)
+    assert {(f.topic.rpartition(".")[2], f.what.split()[0]) for f in keeper.faults()} == {
+        ("subscriptions", "it"),
+        ("advertisements", "message.timestamp.type"),
+        ("registry", "cleanup.policy"),
+        ("control", "max.message.bytes"),
+    }
+    found = by_name(checks(config))["topic settings"]
+    assert not found.ok
+    for command in ("--delete --topic", "--add-config cleanup.policy=compact", "max.message.bytes=", "LogAppendTime"):
+        assert command in found.advice
+    assert config.topics.receipts not in found.detail
 
 
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +81,16 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka, redis = f"127.0.0.1:{free_port()}", f"redis://:hush@127.0.0.1:{free_port()}/0"
     found = checks(configured(kafka, redis), ["t"])
     ill = {check.name for check in found if not check.ok}
-    assert ill == {"Kafka", "Kafka version", "topics", "Redis", "Redis version", "Redis memory", "clock"}
+    assert ill == {
+        "Kafka",
+        "Kafka version",
+        "topics",
+        "topic settings",
+        "Redis",
+        "Redis version",
+        "Redis memory",
+        "clock",
+    }
     assert all(check.advice for check in found if not check.ok)
     assert "hilcast up" in by_name(found)["Kafka"].advice
     assert "hush" not in repr(found)

@@ -28,7 +28,8 @@ class RunningJob:
         self.log = config_path.with_suffix(".log")
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, timeout_s: float = 240.0) -> RunningJob:
+    def launch(self) -> RunningJob:
+        """Start it, and do not wait."""
         environment = {**os.environ, "HILCAST_SPARK_JARS": jars.spark_jars()}
         self.output = self.log.with_suffix(".out")
         with self.log.open("ab") as log, self.output.open("wb") as out:
@@ -40,6 +41,11 @@ class RunningJob:
                 env=environment,
                 start_new_session=True,
             )
+        return self
+
+    def start(self, timeout_s: float = 240.0) -> RunningJob:
+        """Start it; return when it is ready."""
+        self.launch()
         deadline = time.monotonic() + timeout_s
         while b"ready" not in self.output.read_bytes():
             assert self.process.poll() is None, self.tail()

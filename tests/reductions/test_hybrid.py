@@ -82,8 +82,8 @@ def test_subtraction_equals_enumeration(
     left = points_of(box).difference(*(points_of(row) for row in rows))
     low, high = np.array(box).T.copy()
     ends = Boxes.of([([a for a, _ in row], [b for _, b in row]) for row in rows], d=3)
-    point = np.empty(3, np.int64)
-    answer, pieces = subtract(low, high, ends.lows, ends.highs, budget, point)
+    point, used = np.empty(3, np.int64), np.zeros(len(ends), bool)
+    answer, pieces = subtract(low, high, ends.lows, ends.highs, budget, point, used)
     assert pieces <= budget
     if answer == EXHAUSTED:
         assert pieces == budget
@@ -92,6 +92,8 @@ def test_subtraction_equals_enumeration(
         assert tuple(point.tolist()) in left
     else:
         assert answer == COVERED
+        taken = [points_of(row) for row, was_used in zip(rows, used.tolist(), strict=True) if was_used]
+        assert points_of(box) <= set().union(*taken)
 
 
 def test_subtraction_at_the_ends_of_the_ranks() -> None:

@@ -46,8 +46,10 @@ def contract(name, **more) -> Contract:
 
 CONTRACT = contract("pairwise")
 NEGATIVE = contract("negative-space", complete=True)
+HYBRID = contract("hybrid", complete=True)
 TestPairwise = machine(CONTRACT).TestCase
 TestNegativeSpace = machine(NEGATIVE).TestCase
+TestHybrid = machine(HYBRID).TestCase
 
 some_entries = st.lists(SPACE.entries(), max_size=6)
 

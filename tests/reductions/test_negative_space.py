@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import HilcastError
-from state.reductions import entry_rows, negative_space, negative_tree
+from state.reductions import entry_rows, negative_space, negative_tree, row_tree
 from state.reductions.negative_space import NegativeSpace
 from state.reductions.negative_tree import MERGE_MIN, NegativeTree
 from state.reductions.reduction import Reduction, add, remove
@@ -386,7 +386,8 @@ def test_a_box_that_is_not_cut_out_takes_nothing_over() -> None:
 
 IN_TREE = ("_meets_any", "_collect", "_new_boxes", "_cut", "_choose", "_insert", "_leaves", "_build")
 KERNELS = [getattr(negative_tree, name) for name in IN_TREE]
-KERNELS += [entry_rows.meeting, entry_rows.containing, entry_rows.contained]
+KERNELS += [entry_rows._scan, entry_rows._scan_first]
+KERNELS += [row_tree.search, row_tree.search_first, row_tree.insert, row_tree.remove, row_tree.build]
 
 
 def test_arrays_out_of_messages_compile_nothing_anew() -> None:

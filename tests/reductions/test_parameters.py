@@ -79,11 +79,11 @@ WRONG: list[tuple[str, dict[str, object], str]] = [
     ("mics", {"merging": "imperfect", "budget": 0}, "parameters.budget: must be a number above 0, not 0"),
     ("mics", {"cap": 0}, "parameters.cap: must be an integer from 1 to 9223372036854775807, not 0"),
     ("mics", {"mode": "both"}, "parameters.mode: must be one of projected, indexed, not 'both'"),
-    ("mics", {"exact": 3}, "parameters.exact: must be one of pairwise, negative-space, not 3"),
+    ("mics", {"exact": 3}, "parameters.exact: must be one of pairwise, negative-space, hybrid, not 3"),
     (
         "mics",
         {"exact": "guess", "mode": "indexed"},
-        "parameters.exact: must be one of pairwise, negative-space, not 'guess'",
+        "parameters.exact: must be one of pairwise, negative-space, hybrid, not 'guess'",
     ),
     ("mics", {"colour": "blue"}, "parameters.colour: unknown key"),
     ("mics", {"gap_cell": 3}, "parameters.gap_cell: unknown key; did you mean 'gap_cells'?"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from state.config import parse
 from state.routing import assemble
-from state.routing.assemble import Outgoing, build, fixed
+from state.routing.assemble import Assembly, Outgoing, fixed
 from state.routing.envelope import HEADER, read
 
 CONFIG = parse("""
@@ -72,7 +72,7 @@ def test_rows_are_their_input_with_extra_headers(limit, data):
     got = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assemble, "BATCH_BYTES", limit)
-        for batch in build(outgoing, envelopes):
+        for batch in Assembly(outgoing, envelopes).batches():
             batch.validate(full=True)
             assert batch.num_rows
             got += [

@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from state.config import Distribution, parse
 from state.distribution.broker_groups import BrokerGroups
-from state.messages import delivery_id, event_digest
+from state.fitting import record_bytes
+from state.limits import OUTPUT_BYTES_MAX
+from state.messages import Output, delivery_id, event_digest
 from state.routing.envelope import HEADER
 from state.routing.route import route
 from state.routing.sharing import Sharing
@@ -269,3 +271,26 @@ def test_a_batch_for_other_deployments_is_passed_over():
     rows = routed(snapshot, records)
     assert [row[0] for row in rows] == ["hilcast.routed"]
     assert json.loads(rows[0][2])["events"] == 0
+
+
+def test_key_and_headers_count_for_the_limit():
+    """An event whose key or headers would not fit once routed is refused, its letter is cut to fit, others go on."""
+    snapshot = snapshot_of(FILTERS)
+    value = b'{"x": 15}'
+    records = [
+        {"key": b"k" * 1_150_000, "value": value, "headers": ce("key")},
+        {"value": value, "headers": [*ce("header"), ("note", b"n" * 3_000_000)]},
+        {"value": value, "headers": [*ce("headers"), *[("n" * 1000, b"")] * 1500]},
+        {"value": value, "headers": [*ce("dropped"), ("hilcast_mapping", b"n" * 3_000_000)]},
+        {"value": value + b" " * 1_200_000, "headers": ce("type", type_name="unknown")},
+        {"value": value, "headers": [("note", b"n" * 3_000_000)]},
+        {"value": value, "headers": ce("good")},
+    ]
+    rows = [Output(topic, key, value, tuple(headers)) for topic, key, value, headers in routed(snapshot, records)]
+    assert max(map(record_bytes, rows)) <= OUTPUT_BYTES_MAX
+    letters = [dict(row.headers) for row in rows if row.topic == "hilcast.deadletter"]
+    codes = ["too-large", "too-large", "too-large", "unknown-type", "bad-event"]
+    assert [letter["hilcast_code"].decode() for letter in letters] == codes
+    assert all("hilcast_truncated" in letter for letter in letters)
+    delivered = {dict(row.headers)["ce_id"] for row in rows if row.topic == "hilcast.deliver.bob"}
+    assert delivered == {b"dropped", b"good"}

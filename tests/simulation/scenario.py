@@ -288,7 +288,7 @@ def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noq
             overlay = _draw_overlay(rng, brokers)
         variants.append(_text(overlay, settings, changed, places) + more)
     config = parse(variants[0])
-    drawn = Scenario(seed, tuple(variants), hosting, rng.choice((900, 4_000, 512 * 1024)))
+    drawn = Scenario(seed, tuple(variants), hosting, rng.choice((300, 4_000, 512 * 1024)))
     clients = _Clients(rng, config, workload, seed, sharing)
     actions: list[Action] = []
     for _ in range(size.rounds):

@@ -112,7 +112,7 @@ def test_clients_are_served_together_by_an_assignment():
 
 
 def _lose_letters(right):
-    return lambda envelopes, refused, topics: right(envelopes, dict([*refused.items()][1:]), topics)
+    return lambda table, refused, topics: right(table, dict([*refused.items()][1:]), topics)
 
 
 def _mix_up_ids(right):
@@ -124,7 +124,7 @@ def _write_twice(right):
 
 
 def _count_none(right):
-    return lambda snapshot, envelopes, mine, unmatched: right(snapshot, envelopes, mine, np.zeros_like(unmatched))
+    return lambda *given: right(*given[:-1], np.zeros_like(given[-1]))
 
 
 def _write_nothing(right):

@@ -40,6 +40,7 @@ from state.control.samples import SAMPLE_MAX, samples_of
 from state.control.streams import seeds
 from state.distribution.assignment import Assignment
 from state.errors import HilcastError
+from state.fitting import misfits
 from state.keys import UNROUTABLE, Key, home_key, index_keys
 from state.limits import REPAIR_ROUNDS, fence_rounds
 from state.messages import Output, Record, split_key
@@ -244,6 +245,8 @@ class SimulatedDeployment:
         outputs: list[list[Output]] = [[] for _ in range(PRODUCERS)]
         for number, key in enumerate(keys):
             result = handle(key, self.states.get(key), groups[key], context)
+            assert not misfits(result.outputs, self.config.topics), f"does not fit Kafka: {key}"
+            assert not result.faults, f"failed inside: {result.faults}"
             if result.state is not None:
                 states[key] = result.state
             outputs[number % PRODUCERS if rng is not None else 0] += result.outputs
@@ -384,6 +387,8 @@ class SimulatedDeployment:
         """What these records lead to, as one slice: nothing is written yet."""
         routing = route(self.snapshot(rng), batch_of(records))
         outputs = outputs_of(routing)
+        assert not misfits((output for _, output in outputs), self.config.topics), "does not fit Kafka: routed"
+        assert not routing.faults, f"failed inside: {routing.faults}"
         self.world.slices(self, records, outputs, routing.figures)
         return [output for _, output in outputs]
 

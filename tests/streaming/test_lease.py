@@ -53,12 +53,12 @@ def test_one_driver_acts_and_the_next_takes_over(services, unique, monkeypatch):
     again = Lease(here)  # the first was killed, and its successor on the same checkpoint is there before it lapsed
     assert again.acquire(never)
     place = [TopicPartition(here.topics.subscriptions, 0, 0)]
-    again.consumer.commit(offsets=place, asynchronous=False)
+    again.commit(place)
     with pytest.raises(KafkaException, match=r"fenced|FENCED|ILLEGAL|UNKNOWN_MEMBER"):
-        first.consumer.commit(offsets=place, asynchronous=False)
+        first.commit(place)
     assert not second.held
     again.close()
     assert waited(lambda: second.held)
-    second.consumer.commit(offsets=place, asynchronous=False)
+    second.commit(place)
     for one in (first, second):
         one.close()

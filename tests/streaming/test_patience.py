@@ -92,14 +92,36 @@ def test_versions_of_groups_are_counted(services: Services, unique: str, monkeyp
     index = RedisIndex(config)
     monkeypatch.setattr("time.time_ns", lambda: 2_000_000_000_000_000_000)
     index.publish_groups("b1", 1, b"first", {})
-    run, vector = index.vector()
+    run, vector = index.vector(1)
     first = groups_version(vector, "b1", run, 1)
     monkeypatch.setattr("time.time_ns", lambda: 1_000_000_000_000_000_000)
     RedisIndex(config).publish_groups("b1", 1, b"second", {})
-    run, vector = index.vector()
+    run, vector = index.vector(1)
     second = groups_version(vector, "b1", run, 1)
     assert second.batch == first.batch + 1 == 2
-    assert index.load_groups("b1") == (second.epoch, b"second")
-    RedisIndex(config).publish_groups("b1", 2, b"of another life", {})
+    assert index.load_groups("b1", 1) == (second.epoch, b"second")
+    index.point(2, b"{}")  # another life has taken over
     with pytest.raises(HilcastError, match="index-superseded"):
         index.publish_groups("b1", 1, b"third", {})
+
+
+@pytest.mark.services
+def test_a_primary_that_was_demoted_does_not_count(services: Services, unique: str):
+    """Its process is the same and its old index is complete: as a replica it is away, and promoted again it has lost
+    everything that was written before.
+    """
+    index = RedisIndex(configured(services, unique))
+    index.point(3, b"{}")
+    run, generation = index.current()
+    assert generation == 3
+    client = redis.Redis.from_url(services.redis)
+    client.replicaof("127.0.0.1", "1")
+    try:
+        for asked in (index.current, index.run_id, lambda: index.vector(3)):
+            with pytest.raises(redis.ConnectionError, match="READONLY"):
+                asked()
+    finally:
+        client.replicaof("NO", "ONE")
+    again, generation = index.current()
+    assert generation is None
+    assert again != run

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from state.config import parse
 from state.errors import HilcastError
 from streaming import watch
+from streaming.boot import Boot
 from streaming.watch import Watch
 
 CONFIG = parse("""
@@ -30,6 +31,8 @@ class Around:
         self.fail: dict[str, Exception] = {}
         self.cluster: set[str] = set()
         self.routed: list[list[str]] = []
+        self.ids = {"hilcast.registry": "r1", "hilcast.subscriptions": "s1"}
+        self.found = dict(self.ids)
 
     def did(self, what, answer=None):
         self.asked.append(what)
@@ -39,8 +42,7 @@ class Around:
 
     def watch(self, config=CONFIG, facts=None):
         return Watch(
-            config,
-            1,
+            Boot(config, 1, topic_ids=self.ids),
             registry=SimpleNamespace(catch_up=lambda: self.did("registry", []), facts=facts or {}),
             timers=SimpleNamespace(next_ms=None),
             clock=None,
@@ -49,7 +51,8 @@ class Around:
             listener=SimpleNamespace(latest={}, batches={"route": 1}),
             redis=SimpleNamespace(missing=lambda keys, generation: self.did("redis", [])),
             topics=SimpleNamespace(
-                ensure_needed=lambda: self.did("topics", []),
+                ids=lambda names: self.found,
+                ensure_needed=lambda but: self.did("topics", []),
                 recreate=lambda names: self.did("destinations", []),
                 existing=lambda: self.cluster,
             ),
@@ -123,3 +126,44 @@ def test_topics_that_a_pattern_matches_are_routed_from_the_next_look(monkeypatch
     plain = Around()
     plain.watch().look()
     assert plain.routed == [], "without a pattern nobody is told"
+
+
+def test_a_lost_inbox_or_registry_stops_the_job_and_is_not_made_again(monkeypatch):
+    """Twice unseen is lost; at once, if Kafka has another topic of that name. Before that nothing is created."""
+    around, now = Around(), [100.0]
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
+    made = around.watch()
+    del around.found["hilcast.subscriptions"]
+    made.look()
+    around.found = dict(around.ids)
+    now[0] += 6
+    made.look()  # it was only not known for a moment
+    del around.found["hilcast.subscriptions"]
+    now[0] += 6
+    made.look()
+    now[0] += 6
+    around.asked.clear()
+    with pytest.raises(HilcastError, match=r"topic-lost: hilcast\.subscriptions do not exist any more"):
+        made.look()
+    assert "topics" not in around.asked
+    other = Around()
+    other.found["hilcast.registry"] = "r2"
+    with pytest.raises(HilcastError, match=r"topic-lost: hilcast\.registry were deleted and made again"):
+        other.watch().look()
+
+
+def test_leases_end_by_kafkas_time():
+    """What is due is asked of Kafka's clock, whatever the driver's says; without an answer nothing ends."""
+    around, fired = Around(), []
+    made = around.watch()
+    made.timers = SimpleNamespace(next_ms=5_000, fire=lambda now_ms, facts: fired.append(now_ms))
+    made.clock = SimpleNamespace(due=lambda at_ms: None)
+    made.look()
+    assert fired == []
+    made.clock = SimpleNamespace(due=lambda at_ms: around.did("clock", 5_001))
+    around.fail["clock"] = HilcastError("kafka-away", "no answer")
+    made.look()
+    assert fired == []
+    around.fail.clear()
+    made.look()
+    assert fired == [5_001]

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from state.space.event_type import Attribute
-from state.space.ranks import unrank
+from state.space.ranks import Exact, unrank
 
 Raw = Literal["int", "uint", "double", "float", "boolean", "text", "symbol", "bytes"]
 """What a scan writes down: a number of 64 bits, or where bytes begin and how many they are."""
@@ -131,9 +131,11 @@ def _decimal(raw: object, leaf: Leaf) -> object:
     if unscaled % unit == 0:
         return unscaled // unit
     try:
-        return unscaled / unit
+        nearest = unscaled / unit
     except OverflowError:
         return None
+    # a double may look whole where the decimal is not
+    return Exact(nearest, None) if nearest.is_integer() else nearest
 
 
 def _uuid(raw: object, leaf: Leaf) -> object:

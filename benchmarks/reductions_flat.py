@@ -1,0 +1,184 @@
+"""Whether adding and removing one entry costs the same however many are held, for every reduction.
+
+    python -m benchmarks.reductions_flat
+    python -m benchmarks.reductions_flat --reductions covering hybrid --sizes 1000 10000 --budget 60
+
+Boxes of 3 dimensions, 2^20 values each, in four densities:
+
+    narrow  sides up to 2 % of the domain: at 50,000 held a box meets a few others
+    medium  sides up to 20 %: a point lies in 1 box where 1,000 are held, and in 50 where 50,000 are: next to nothing
+            is covered at first, and nearly everything in the end
+    dense   sides up to 50 %: in 15 boxes, and in 750
+    wide    both ends drawn from the whole domain: most boxes meet, few contain many
+
+Entries come in steps of 1,000 until so many are held; then single ones are added and removed in turn, and timed by the
+processor, mean and worst, but for the first twenty, which may still pay for the steps. Wanted: the last
+size within 3 times the first. A reduction that has used up its budget is left there, "not ended". `bulk` is what the
+steps of 1,000 cost an entry, up to the last size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.report import show
+from state.reductions.catalogue import create
+from state.reductions.parameters import forwards_ranges, range_cap
+from state.reductions.reduction import Reduction
+from state.space.boxes import Boxes
+from state.space.event_type import Attribute, EventType
+from state.space.grid import Grid
+from state.space.packing import Geometry
+from state.space.ranges import Ranges
+
+SIDE = 1 << 20
+D = 3
+STEP = 1000
+WITHIN = 3
+"""How many times the first size's cost the last may be."""
+
+REDUCTIONS: dict[str, tuple[str, dict[str, object]]] = {
+    "none": ("none", {}),
+    "covering": ("covering", {}),
+    "merging": ("merging", {}),
+    "mics": ("mics", {}),
+    "mics-indexed": ("mics", {"mode": "indexed"}),
+    "negative": ("negative-space", {}),
+    "negative-k": ("negative-space", {"mode": "approximate"}),
+    "probabilistic": ("probabilistic", {}),
+    "hybrid": ("hybrid", {}),
+}
+
+DENSITIES = {"narrow": 0.02, "medium": 0.2, "dense": 0.5, "wide": None}
+FIRST = 20
+"""Single changes that are not counted."""
+
+
+@dataclass
+class Cost:
+    """What was measured at one size, in microseconds of the processor."""
+
+    insert: float
+    insert_worst: float
+    remove: float
+    remove_worst: float
+    bulk: float
+
+
+def drawn(density: str, count: int, seed: int) -> Boxes:
+    """Boxes of one density."""
+    generator = np.random.default_rng(seed)
+    share = DENSITIES[density]
+    if share is None:
+        ends = np.sort(generator.integers(0, SIDE, (count, D, 2)), axis=2)
+        return Boxes(np.ascontiguousarray(ends[:, :, 0]), np.ascontiguousarray(ends[:, :, 1]))
+    sides = generator.integers(1, int(share * SIDE), (count, D))
+    lows = (generator.random((count, D)) * (SIDE - sides)).astype(np.int64)
+    return Boxes(lows, lows + sides - 1)
+
+
+class Run:
+    """One reduction under one density, growing."""
+
+    def __init__(self, name: str, density: str, sizes: list[int], singles: int, seed: int) -> None:
+        reduction, parameters = REDUCTIONS[name]
+        attributes = tuple(Attribute(n, "int", min=0, max=SIDE - 1) for n in "xyz")
+        type = EventType("flat", attributes, reduction=reduction, parameters=parameters, bits=8, cubes=1)
+        self.grid, self.cap = Grid.of(type), range_cap(type)
+        self.ranged = forwards_ranges(type)
+        domain: Geometry = Boxes.of([([0] * D, [SIDE - 1] * D)])
+        if self.ranged:
+            domain = Ranges(np.array([0]), np.array([2**self.grid.index_bits - 1]))
+        self.reduction: Reduction = create(type, domain)
+        self.sizes, self.singles = sizes, singles
+        self.boxes = drawn(density, max(sizes) + (singles + FIRST) * len(sizes), seed)
+        self.random = random.Random(seed)
+        self.next = 0
+        self.live: list[str] = []
+        self.bulk_s = 0.0
+
+    def entry(self, i: int) -> Geometry:
+        box = self.boxes.take(slice(i, i + 1))  # type: ignore[arg-type]
+        return self.grid.ranges(box, self.cap) if self.ranged else box
+
+    def fresh(self, count: int) -> dict[str, Geometry]:
+        numbers = range(self.next, self.next + count)
+        self.next += count
+        self.live += [f"b/{i}" for i in numbers]
+        return {f"b/{i}": self.entry(i) for i in numbers}
+
+    def measured(self, deadline: float) -> list[Cost | None]:
+        """The cost at each size; None where the budget ended before."""
+        found: list[Cost | None] = []
+        for size in self.sizes:
+            while len(self.live) < size and time.process_time() < deadline:
+                news = self.fresh(min(STEP, size - len(self.live)))
+                self.bulk_s += _timed(lambda: self.reduction.update(news))  # noqa: B023  runs now
+            reached = len(self.live) >= size
+            found.append(self.at_this_size(size, deadline) if reached else None)
+        return found
+
+    def at_this_size(self, size: int, deadline: float) -> Cost | None:
+        bulk = 1e6 * self.bulk_s / size
+        inserts, removals = [], []
+        for _ in range(FIRST + self.singles):
+            news = self.fresh(1)
+            inserts.append(_timed(lambda: self.reduction.update(news)))  # noqa: B023  runs now
+            i = self.random.randrange(len(self.live))
+            self.live[i], self.live[-1] = self.live[-1], self.live[i]
+            gone = [self.live.pop()]
+            removals.append(_timed(lambda: self.reduction.update({}, gone)))  # noqa: B023
+            if time.process_time() > deadline and len(inserts) > FIRST + 10:
+                break
+        insert, remove = 1e6 * np.array(inserts[FIRST:]), 1e6 * np.array(removals[FIRST:])
+        return Cost(float(insert.mean()), float(insert.max()), float(remove.mean()), float(remove.max()), bulk)
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def row(name: str, costs: list[Cost | None]) -> list[object]:
+    cells: list[object] = [name]
+    for each in ("insert", "remove"):
+        values = [getattr(cost, each) if cost else None for cost in costs]
+        cells += ["not ended" if value is None else value for value in values]
+        last, first = values[-1], values[0]
+        ratio = last / first if last is not None and first is not None else None
+        cells.append("-" if ratio is None else f"{ratio:.1f} x{'' if ratio <= WITHIN else ' !'}")
+    worst = [max(cost.insert_worst, cost.remove_worst) for cost in costs if cost]
+    bulk = [cost.bulk for cost in costs if cost]
+    return [*cells, max(worst, default=0.0), bulk[-1] if bulk else "-"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reductions_flat", description=__doc__.split("\n")[0])
+    parser.add_argument("--reductions", nargs="*", choices=REDUCTIONS, default=list(REDUCTIONS))
+    parser.add_argument("--densities", nargs="*", choices=DENSITIES, default=list(DENSITIES))
+    parser.add_argument("--sizes", nargs="*", type=int, default=[1_000, 10_000, 50_000])
+    parser.add_argument("--singles", type=int, default=200, help="entries added and removed at each size (200)")
+    parser.add_argument("--budget", type=float, default=120, help="seconds of the processor for a line (120)")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    for name in given.reductions:  # compiled or loaded before the clock runs
+        Run(name, "dense", [2 * STEP], 20, 0).measured(time.process_time() + 60)
+    sizes = [f"{size:,}" for size in given.sizes]
+    head = ("", *(f"add {size}" for size in sizes), "ratio", *(f"remove {size}" for size in sizes), "ratio", "worst")
+    for density in given.densities:
+        rows = []
+        for name in given.reductions:
+            run = Run(name, density, given.sizes, given.singles, given.seed)
+            rows.append(row(name, run.measured(time.process_time() + given.budget)))
+        show(f"{density}: us for one entry", (*head, "bulk"), rows)
+
+
+if __name__ == "__main__":
+    main()

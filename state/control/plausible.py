@@ -1,0 +1,166 @@
+"""Which control messages can be true: judged before any of them touches a state.
+
+    key      is there such a key here: a broker that is hosted, a type, a part that the configuration has
+    source   does it speak to this key at all: a home of the same broker, the same part at a neighbour
+    members  names that are names, numbers in their range, geometry of this type
+
+Whoever may write to the control topic can forge what is plausible; what is not must not stop a key, nor leave anything
+behind in its state. Messages of another dialect come from a deployment that has another configuration: they are
+nobody's fault and are ignored, as they always were.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from state.compiled_part import LocalEntry
+from state.control.context import Context
+from state.control.facts import decode_fact
+from state.control.protocol import Advertised, Amend, Change, Entry, Expire, Forget, Message, Republish, Resync, Seed
+from state.keys import Key
+from state.limits import PUBLISHER_BYTES_MAX
+from state.messages import VERSION_MAX, is_sink, quoted
+from state.names import NAME, TYPE_NAME
+from state.reductions.parameters import forwards_ranges
+from state.space.packing import BOXES, RANGES, Packed
+
+_KEY = re.compile(rf"{NAME.pattern}/{TYPE_NAME.pattern}/(?:home|cube|wide):(?:0|[1-9][0-9]{{0,8}})")
+_EVERYWHERE = re.compile(rf"{NAME.pattern}/{NAME.pattern}")
+PIECES_MAX = 1_000_000
+"""Of a change or a seed: no state is that long."""
+
+
+def existing(text: str, context: Context) -> Key | None:
+    """The key of this name, if the configuration has it.
+
+    >>> from state.config import parse
+    >>> types = "[types.t]\\ncubes = 4\\n[types.t.attributes]\\nx = { kind = 'int' }"
+    >>> context = Context(parse("[overlay]\\nbrokers = ['b1']\\nlinks = []\\n" + types), 1, 0)
+    >>> existing("b1/t/cube:3", context), existing("b1/t/cube:4", context), existing("b1/t/cube:03", context)
+    (Key(broker='b1', type='t', part='cube:3'), None, None)
+    """
+    if not _KEY.fullmatch(text):
+        return None
+    key = Key.parse(text)
+    if key.broker not in context.config.overlay.brokers or key.type not in context.config.types:
+        return None
+    settings = context.config.settings
+    parts = {
+        "home": settings.home_shards,
+        "wide": settings.wide_shards,
+        "cube": context.config.types[key.type].cubes,
+    }
+    return key if key.number < parts[key.part.split(":")[0]] else None
+
+
+def of_another_dialect(key: str, message: Message, context: Context) -> bool:
+    """Whether this comes from a deployment whose configuration is another one, as far as can be told."""
+    if not isinstance(message, Change | Resync) or not _KEY.fullmatch(message.source) or not _KEY.fullmatch(key):
+        return False
+    type_name = Key.parse(key).type
+    return type_name not in context.config.types or message.grid != context.dialect(type_name)
+
+
+def implausible(key: Key, message: Message, context: Context) -> str | None:
+    """Why this message, in the dialect of the key, cannot be true; None if it can."""
+    match message:
+        case Change():
+            return _of_change(key, message, context)
+        case Resync():
+            return _of_resync(key, message, context)
+        case Expire() | Forget():
+            if not key.is_home:
+                return "a part has no registrations that could end"
+            return (
+                None if NAME.fullmatch(message.id) and 0 <= message.version <= VERSION_MAX else "no such registration"
+            )
+        case Republish():
+            return "a home key has no index" if key.is_home else None
+        case Amend():
+            return _of_amend(key, message)
+        case Seed():
+            inside = 0 <= message.piece < message.pieces <= PIECES_MAX
+            return None if inside else f"piece {message.piece} of {message.pieces}"
+
+
+def _of_amend(key: Key, message: Amend) -> str | None:
+    if not key.is_home or not NAME.fullmatch(message.id):
+        return "no such registration"
+    try:
+        if message.fact is not None:
+            decode_fact(message.fact)
+    except msgspec.MsgspecError as error:
+        return f"no fact: {error}"
+    return None
+
+
+def _of_resync(key: Key, message: Resync, context: Context) -> str | None:
+    source = existing(message.source, context)
+    if source is None or source.type != key.type or source.is_home:
+        return f"{quoted(message.source)} is no part of {key.type}"
+    asks = source.broker == key.broker if key.is_home else _is_neighbour(key, source, context)
+    return None if asks else f"{quoted(message.source)} is told nothing by {key}"
+
+
+def _of_change(key: Key, message: Change, context: Context) -> str | None:
+    if key.is_home:
+        return "a home key is told nothing by others"
+    source = existing(message.source, context)
+    if source is None or source.type != key.type:
+        return f"{quoted(message.source)} is no key of {key.type}"
+    if not (source.broker == key.broker if source.is_home else _is_neighbour(key, source, context)):
+        return f"{quoted(message.source)} has nothing to say to {key}"
+    if not (0 <= message.piece < message.pieces <= PIECES_MAX and message.sequence > message.piece):
+        return f"piece {message.piece} of {message.pieces}, message {message.sequence}"
+    if message.generation < 0 or (source.broker in context.hosts and message.generation > context.generation):
+        return f"generation {message.generation} has not begun"
+    if message.entries if source.is_home else message.local:
+        return "homes speak of their clients, neighbours of entries"
+    return _of_items(key, message, context)
+
+
+def _is_neighbour(key: Key, source: Key, context: Context) -> bool:
+    return source.part == key.part and source.broker in context.config.overlay.neighbours(key.broker)
+
+
+def _of_items(key: Key, message: Change, context: Context) -> str | None:
+    for bad in (_bad_local(key, message.local, context), _bad_entry(key, message.entries, context)):
+        if bad is not None:
+            return f"the entry {quoted(bad)} cannot be true"
+    for advertised in message.advertised:
+        if not _is_advertised(key, advertised, context):
+            return f"the advertisement {quoted(advertised.id)} cannot be true"
+    return None
+
+
+def _bad_local(key: Key, entries: Iterable[LocalEntry], context: Context) -> str | None:
+    d, prefix = context.config.types[key.type].d, context.config.deployment.prefix
+    for e in entries:
+        named = NAME.fullmatch(e.id) and NAME.fullmatch(e.client)
+        known = e.destination == context.topics.deliver(e.client) or is_sink(e.destination, prefix)
+        if not (named and known and _are_boxes(e.geometry, d) and (e.wider is None or _are_boxes(e.wider, d))):
+            return e.id
+    return None
+
+
+def _bad_entry(key: Key, entries: Iterable[Entry], context: Context) -> str | None:
+    event_type = context.config.types[key.type]
+    if forwards_ranges(event_type):
+        return next((e.id for e in entries if e.geometry.kind != RANGES), None)
+    return next((e.id for e in entries if not _are_boxes(e.geometry, event_type.d)), None)
+
+
+def _is_advertised(key: Key, advertised: Advertised, context: Context) -> bool:
+    named = _EVERYWHERE.fullmatch(advertised.id) and len(advertised.publisher.encode()) <= PUBLISHER_BYTES_MAX
+    return bool(named) and _are_boxes(advertised.geometry, context.config.types[key.type].d)
+
+
+def _are_boxes(packed: Packed, d: int) -> bool:
+    whole = packed.kind == BOXES and packed.d == d and len(packed.lows) == len(packed.highs)
+    if not whole or len(packed.lows) % (8 * d):
+        return False
+    return bool((np.frombuffer(packed.lows, "<i8") <= np.frombuffer(packed.highs, "<i8")).all())

@@ -1,0 +1,146 @@
+"""Succession: a generation is built beside the one in force, and takes its place without a stop of routing.
+
+    build      from what the registry says now, in a thread; routing and control go on as they are
+    claim      from here on the old one is never continued: a crash ends in a new generation from the registry
+    control    the old control query stops; what the registry said since is amended (`Amend`); the new one starts
+    settle     until what was amended is in force in the new index, as `hilcast wait` judges it; nothing that control
+               does in the meantime is committed, so that nobody believes it to be in force
+    in force   the checkpoint is the new one's, and routing goes by it from its next task on
+
+Routing never stops: each task goes by one generation, the old one or the new one, and both are complete at the moment
+they change places.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from infra.logs import logger
+from state.config import Config
+from state.control.facts import encode_fact
+from state.control.protocol import Amend, Republish
+from state.errors import HilcastError
+from state.keys import home_key, index_keys
+from state.redis_index import patiently
+from streaming.boot import Boot
+from streaming.checkpoint import Generation
+from streaming.generations import Built, Generations, Seeded, changed
+from streaming.offsets import Offsets
+from streaming.progress import ProgressListener
+from streaming.queries import Queries
+
+_log = logger("generation")
+
+
+class Succession:
+    """One generation on its way; `step` now and then until it is in force."""
+
+    def __init__(
+        self, generations: Generations, queries: Queries, listener: ProgressListener, config: Config, *, alone: bool
+    ) -> None:
+        """`alone`: no control query runs, so that nothing can have changed since the registry was read."""
+        self.config = config
+        self.number = generations.next(config)
+        self.failure: HilcastError | None = None
+        self._generations, self._queries, self._listener = generations, queries, listener
+        self._offsets = Offsets(config, generations.transport)
+        self._built: Built | None = None
+        self._thread = threading.Thread(target=self._build, name="build", daemon=True)
+        self._steps = self._alone() if alone else self._beside()
+        if alone:
+            generations.claim(config, self.number)
+        self._thread.start()
+
+    @property
+    def generation(self) -> Generation:
+        assert self._built is not None, "asked once it is built"
+        return self._built.generation
+
+    @property
+    def seeded(self) -> Seeded:
+        """How far control must read until the states of this generation are in."""
+        assert self._built is not None, "asked once it is built"
+        return self._built.seeded
+
+    def step(self) -> bool:
+        """Do what can be done now; True once the generation is in force."""
+        return next(self._steps, True)
+
+    def _build(self) -> None:
+        try:
+            self._generations.topics.ensure_needed(config=self.config)
+            self._built = self._generations.build(self.config, self.number)
+        except HilcastError as error:
+            self.failure = error
+
+    def _until_built(self) -> Iterator[bool]:
+        while self._thread.is_alive():
+            yield False
+        if self.failure is not None:
+            raise self.failure
+        assert self._built is not None, "the thread that builds has ended in another way than it should"
+
+    def _alone(self) -> Iterator[bool]:
+        yield from self._until_built()
+        self._put_in_force()
+        self._take_over()
+        self._queries.adopt(self._generations.routing(self.config, self.number))
+        yield True
+
+    def _beside(self) -> Iterator[bool]:
+        yield from self._until_built()
+        self._generations.claim(self.config, self.number)
+        self._listener.hold("control")
+        self._queries.stop("control")
+        self._amend()
+        self._take_over()
+        yield from self._until_settled()
+        yield from self._until_whole()
+        self._put_in_force()
+        self._listener.release("control", self.config, self.number)
+        self._queries.adopt(self._generations.routing(self.config, self.number))
+        yield True
+
+    def _boot(self) -> Boot:
+        return self._generations.boot(self.config, self.number)
+
+    def _amend(self) -> None:
+        """Say what the registry says since the generation was built from it."""
+        assert self._built is not None
+        registry, writer = self._generations.registry, self._generations.writer
+        registry.catch_up_quietly()
+        hosts, types, n = self.config.deployment.hosts, self.config.types, 0
+        for (kind, broker, type_name, id), fact in changed(self._built.facts, registry.facts):
+            if broker in hosts and type_name in types:
+                said = None if fact is None else encode_fact(fact)
+                message = Amend(self.number, kind == "advertisement", id, said)
+                writer.send(str(home_key(broker, type_name, id, self.config)), message)
+                n += 1
+        writer.flush()
+        _log.info("generation %d takes over; %d facts are new since it was built", self.number, n)
+
+    def _take_over(self) -> None:
+        self._queries.succeed(self._boot(), self.generation)
+
+    def _until_settled(self) -> Iterator[bool]:
+        control = self.config.topics.control
+        for _ in range(self.config.fence_rounds()):
+            ends = {control: self._offsets.ends(control)}
+            while not self._offsets.reached(self._listener.reached.get("control"), ends):
+                yield False
+
+    def _until_whole(self) -> Iterator[bool]:
+        """Redis may have lost what was put aside."""
+        keys = index_keys(self.config, self.config.deployment.hosts)
+        while missing := patiently(lambda: self._generations.redis.missing(keys, self.number), say=_log.warning):
+            for key in missing:
+                self._generations.writer.send(str(key), Republish())
+            self._generations.writer.flush()
+            for _ in range(20):
+                yield False
+
+    def _put_in_force(self) -> None:
+        self._generations.checkpoint.begin(self.generation)
+        self._generations.put_in_force(self.config, self.number)
+        _log.info("generation %d is in force", self.number)

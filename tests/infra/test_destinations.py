@@ -1,0 +1,109 @@
+"""Topics that may be delivered to, on a real broker and beside one that does not answer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from infra.kafka import destinations
+from infra.kafka.destinations import Destinations
+from infra.kafka.topic_keeper import RefusedError, TopicKeeper
+from state.errors import HilcastError
+from state.limits import OUTPUT_BYTES_MAX
+from state.topics import Found
+from tests.producers.worlds import configured
+
+ROOM = {"max.message.bytes": str(OUTPUT_BYTES_MAX)}
+
+
+@pytest.mark.services
+def test_sinks_on_a_real_broker(services, unique):
+    """A new sink is created and fit; its twin by `.` and `_`, a compacted or narrow one, an impossible name and one
+    that looks like ours are refused, each with its reason.
+    """
+    config = configured(services, unique)
+    admin = AdminClient({"bootstrap.servers": services.kafka})
+    made = [
+        NewTopic(f"{unique}-compacted", 1, 1, config=ROOM | {"cleanup.policy": "compact"}),
+        NewTopic(f"{unique}-narrow", 1, 1, config={"max.message.bytes": "2000"}),
+        NewTopic(f"{unique}-theirs", 3, 1, config=ROOM),
+    ]
+    for answer in admin.create_topics(made).values():
+        answer.result(30)
+    keeper = TopicKeeper(config)
+    judge = Destinations(keeper, say=lambda line: None)
+    assert judge(f"x{unique}.alerts.eu") is None
+    assert judge(f"x{unique}.alerts.eu") is None
+    assert f"x{unique}.alerts.eu" in keeper.existing()
+    assert judge(f"{unique}-theirs") is None
+    for topic, reason in (
+        (f"x{unique}.alerts_eu", "collides"),
+        (f"{unique}-compacted", "compacted"),
+        (f"{unique}-narrow", "max.message.bytes is 2000"),
+        ("no topic!", "cannot create"),
+        (f"{unique}_deliver_bob", "cannot tell it from"),
+    ):
+        assert reason in (judge(topic) or ""), topic
+    assert judge(config.topics.deliver("bob")) is None
+    assert config.topics.deliver("bob") not in keeper.existing(), "it is created when the subscription is accepted"
+
+
+class Keeper:
+    """Answers as it is told."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = 0
+        self.config = SimpleNamespace(
+            deployment=SimpleNamespace(prefix="hilcast"), settings=SimpleNamespace(delivery_retention_hours=1)
+        )
+
+    def create(self, topics):
+        self.asked += 1
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+
+    def rehearse(self, topic):
+        self.create({topic: None})
+
+    def writable(self, topic):
+        return Found("id", 1, 1, ROOM), self.answers.pop(0)
+
+
+def test_nobody_is_refused_because_kafka_is_away(monkeypatch):
+    """It is waited for, which is said once; what it says then counts."""
+    monkeypatch.setattr(destinations.time, "sleep", lambda s: None)
+    said = []
+    keeper = Keeper(HilcastError("kafka-away", "no"), HilcastError("kafka-away", "no"), None, True)
+    assert Destinations(keeper, said.append)("a") is None
+    assert len(said) == 1
+
+
+def test_a_refusal_is_remembered_for_a_moment(monkeypatch):
+    """The same batch is answered alike; later, when somebody has mended it, it is asked again."""
+    now = [0.0]
+    monkeypatch.setattr(destinations.time, "monotonic", lambda: now[0])
+    keeper = Keeper(RefusedError("kafka-topic", "not allowed"), None, True)
+    judge = Destinations(keeper, lambda line: None)
+    now[0] = 100.0
+    assert judge("a") == judge("a") == "not allowed"
+    now[0] = 110.0
+    assert judge("a") is None
+
+
+def test_a_topic_that_may_not_be_written_is_refused():
+    """That it exists is not enough."""
+    assert "may not write" in Destinations(Keeper(None, False), lambda line: None)("a")
+
+
+def test_the_right_to_create_is_asked_once_and_after_doubt(monkeypatch):
+    """Thousands of clients cost one question; after a failure it is asked again, and clients are refused."""
+    keeper = Keeper(None, RefusedError("kafka-topic", "not allowed"))
+    judge = Destinations(keeper, lambda line: None)
+    assert [judge(f"hilcast.deliver.c{i}") for i in range(5)] == [None] * 5
+    assert keeper.asked == 1
+    judge.doubt()
+    assert judge("hilcast.deliver.c1") == "not allowed"
