@@ -115,6 +115,19 @@ def _add_services(add: Add) -> None:
         )
     add("topics", "running:topics", "create the topics that the configuration needs", json=True)
     add("run", "running:run", "run the streaming job in the foreground; SIGTERM stops it", extra="router")
+    made = add(
+        "apply",
+        "applying:apply",
+        "have the running deployments take this configuration without a stop; print what changes",
+        json=True,
+        extra="router",
+    )
+    made.add_argument("--dry-run", action="store_true", help="only print what would change")
+    made.add_argument("--timeout", type=_seconds, default=300.0, metavar="S", help="until it is in force (300)")
+    made = add(
+        "rebuild", "applying:rebuild", "begin a new generation beside the one in force", json=True, extra="router"
+    )
+    made.add_argument("--timeout", type=_seconds, default=300.0, metavar="S", help="until it is in force (300)")
     made = add("wait", "registrations:wait", "return when everything sent so far is in force everywhere", json=True)
     made.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="give up after S seconds (60)")
 

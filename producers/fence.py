@@ -28,11 +28,26 @@ class Behind:
     broker: str
     deployment: str | None
     missing: int
+    outdated: bool = False
+    """Whether other deployments go by a newer configuration."""
 
     def __str__(self) -> str:
         if self.deployment is None:
             return f"{self.broker}: no deployment hosts it"
+        if self.outdated:
+            return f"{self.broker}: deployment {self.deployment} has not taken the newest configuration yet"
         return f"{self.broker}: deployment {self.deployment} is {self.missing} control records behind"
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What the commits of a deployment say of it."""
+
+    hosts: list[str]
+    committed: dict[str, int]
+    """By topic."""
+    configuration: int
+    """The version of the configuration that is in force there."""
 
 
 class Fence:
@@ -70,27 +85,31 @@ class Fence:
 
     def _behind(self, ends: dict[str, int]) -> list[Behind]:
         best: dict[str, Behind | None] = {b: Behind(b, None, 0) for b in self.config.overlay.brokers}
-        for name, (hosts, committed) in self._deployments().items():
+        deployments = self.deployments()
+        newest = max((d.configuration for d in deployments.values()), default=0)
+        for name, deployment in deployments.items():
+            committed, outdated = deployment.committed, deployment.configuration < newest
             missing = sum(max(0, end - committed.get(topic, 0)) for topic, end in ends.items())
-            for broker in hosts:
+            missing = max(1, missing) if outdated else missing
+            for broker in deployment.hosts:
                 known = best.get(broker)
                 if broker not in best or known is None:
                     continue
                 if missing == 0:
                     best[broker] = None
                 elif known.deployment is None or missing < known.missing:
-                    best[broker] = Behind(broker, name, missing)
+                    best[broker] = Behind(broker, name, missing, outdated)
         return [found for found in best.values() if found is not None]
 
-    def _deployments(self) -> dict[str, tuple[list[str], dict[str, int]]]:
-        """By deployment: the brokers it hosts and the offsets it has committed."""
+    def deployments(self) -> dict[str, Deployed]:
+        """By name: how far each deployment is, as its commits say."""
         prefix = f"{self.config.deployment.prefix}.control."
         try:
             listed = self._admin.list_consumer_groups(request_timeout=10.0).result()
         except KafkaException:
             return {}
         names = [group.group_id for group in listed.valid if group.group_id.startswith(prefix)]
-        found: dict[str, tuple[list[str], dict[str, int]]] = {}
+        found: dict[str, Deployed] = {}
         for name in names:
             request = [ConsumerGroupTopicPartitions(name, self._partitions)]
             try:
@@ -99,19 +118,22 @@ class Fence:
                 continue  # the group went away, or its coordinator is loading: it counts as behind this time
             offsets = {p.topic: p.offset for p in answer.topic_partitions if p.offset >= 0}
             texts = [p.metadata for p in answer.topic_partitions if p.metadata]
-            found[name.removeprefix(prefix)] = (_hosts(texts), offsets)
+            found[name.removeprefix(prefix)] = _deployed(texts, offsets)
         return found
 
     def close(self) -> None:
         self._consumer.close()
 
 
-def _hosts(texts: list[str]) -> list[str]:
-    """The brokers named in the commits' metadata, a share of them in each."""
-    found: list[str] = []
+def _deployed(texts: list[str], offsets: dict[str, int]) -> Deployed:
+    """What the commits' metadata say: a share of the hosted brokers in each, and the version of the configuration."""
+    hosts: list[str] = []
+    configuration = 0
     for text in texts:
         try:
-            found += [str(host) for host in json.loads(text)["hosts"]]
+            said = json.loads(text)
+            hosts += [str(host) for host in said["hosts"]]
+            configuration = max(configuration, int(said.get("configuration", 0)))
         except (ValueError, KeyError, TypeError):
             continue  # not a commit of ours
-    return found
+    return Deployed(hosts, offsets, configuration)

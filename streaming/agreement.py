@@ -1,6 +1,7 @@
 """Which configuration a deployment goes by: its file, or what all deployments have agreed on since.
 
-    the overlay, types and shards    are the same for all: what is agreed counts, unless the file has been changed
+    the overlay, types and shards    are the same for all: what is agreed counts, unless the file has been changed;
+                                     so are sources whose records name their broker
     sources and groups of a broker   are a matter of who hosts it: the file counts, unless something newer was agreed
 
 A file that differs from the one with which the deployment was started last is newer than what is agreed: the rest of
@@ -14,7 +15,7 @@ import json
 from typing import Any, cast
 
 from state.config import Config
-from streaming.registry import Agreed, Claim
+from state.control.agreed import Agreed, Claim
 
 
 def file_hash(config: Config) -> str:
@@ -44,8 +45,10 @@ def merged(config: Config, there: bytes, *, joining: bool) -> bytes:
     brokers, hosts = result["overlay"]["brokers"], config.deployment.hosts
     groups = {b: t for b, t in theirs.get("distribution", {}).items() if b not in hosts and b in brokers}
     groups |= {b: t for b, t in ours.get("distribution", {}).items() if b in hosts}
-    sources = [s for s in theirs.get("sources", []) if s.get("broker") not in (*hosts, None) and s["broker"] in brokers]
-    sources += [s for s in ours.get("sources", []) if s.get("broker") in (*hosts, None)]
+    sources = [s for s in theirs.get("sources", []) if s.get("broker") in set(brokers) - set(hosts)]
+    # where a header names the broker, it is everybody's
+    sources += [s for s in core.get("sources", []) if s.get("broker") is None]
+    sources += [s for s in ours.get("sources", []) if s.get("broker") in hosts]
     if groups:
         result["distribution"] = groups
     if sources:

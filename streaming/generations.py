@@ -19,6 +19,7 @@ from infra.kafka.retry import retried
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger
 from state.config import Config
+from state.control.agreed import Claim, claim_record
 from state.control.context import Context
 from state.control.facts import Fact
 from state.control.rebuild import FORMATS, Rebuilt, rebuild
@@ -30,7 +31,7 @@ from state.topics import inboxes
 from streaming.boot import Boot
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.offsets import Offsets
-from streaming.registry import Claim, FactKey, RegistryReader, claim_record, sinks
+from streaming.registry import FactKey, RegistryReader, sinks
 from streaming.sampling import sample
 from streaming.writer import DriverWriter
 
@@ -55,7 +56,7 @@ class Built:
     seeded: Seeded
 
 
-@dataclass(frozen=True)
+@dataclass
 class Generations:
     """Everything that a generation is made from and written to."""
 
@@ -70,7 +71,7 @@ class Generations:
     ids: Mapping[str, str]
     """Kafka's ids of the topics that must not be lost."""
     renewed: frozenset[str]
-    """Topics that were deleted and made again since the last life."""
+    """Topics that were deleted and made again since the last life, and have not been begun anew."""
 
     def boot(self, config: Config, number: int) -> Boot:
         """What the workers of a generation are told."""
@@ -87,7 +88,7 @@ class Generations:
     def known(self, config: Config) -> Generation | None:
         """The generation of the checkpoint, if it can be continued."""
         known = self.checkpoint.generation()
-        claim = self.registry.claims.get(config.deployment.name)
+        claim = self.registry.agreements.claims.get(config.deployment.name)
         if known is None or claim is None or known.number != claim.generation:
             return None
         renewed = self.renewed & {config.topics.control, *inboxes(config)}
@@ -98,7 +99,7 @@ class Generations:
 
     def next(self, config: Config) -> int:
         """The number of the generation after all that were."""
-        claim = self.registry.claims.get(config.deployment.name)
+        claim = self.registry.agreements.claims.get(config.deployment.name)
         known = self.checkpoint.generation()
         # Redis may outlive the Kafka that it belonged to, and would refuse an index that looks older
         stored = patiently(self.redis.newest_generation, say=_log.warning)
@@ -130,7 +131,7 @@ class Generations:
         offsets.renewed = self.renewed
         starting = offsets.begin()
         samples = retried(lambda: sample(config, self.transport))
-        context = Context(config, number, 0, samples=samples)
+        context = Context(config, number, 0, samples=samples, topic_ids=self.ids)
         # a fact is changed by who takes it up; the registry keeps its own
         copies = ((*key, msgspec.structs.replace(fact)) for key, fact in facts.items())
         self._install(rebuild(copies, context, _Progress()), number)
@@ -154,6 +155,7 @@ class Generations:
 
     def put_in_force(self, config: Config, number: int) -> None:
         """Have routing go by a generation whose index is complete, and drop those before it."""
+        self.renewed = frozenset()
         patiently(lambda: self.redis.point(number, config.shared), say=_log.warning)
         patiently(lambda: self.redis.retire(number, index_keys(config, config.deployment.hosts)), say=_log.warning)
 

@@ -21,6 +21,7 @@ from infra.kafka.retry import retried
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger
 from state.config import Config, load
+from state.control.agreed import Refusal, configuration_record, refusal_record
 from state.errors import ConfigError, HilcastError
 from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
@@ -36,7 +37,7 @@ from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
 from streaming.progress import Committer, ProgressListener, group
 from streaming.queries import Queries
-from streaming.registry import Refusal, RegistryReader, configuration_record, refusal_record
+from streaming.registry import RegistryReader
 from streaming.settings import session
 from streaming.succession import Succession
 from streaming.timers import Timers
@@ -209,32 +210,29 @@ class Job:
 
     def _agree(self) -> None:
         """Go by what all deployments have agreed on, and have them follow a file that is newer."""
-        name, agreed = self.config.deployment.name, self.registry.agreed
-        config, proposed = proposal(self.config, agreed, self.registry.claims.get(name))
+        name, agreed = self.config.deployment.name, self.registry.agreements.agreed
+        config, proposed = proposal(self.config, agreed, self.registry.agreements.claims.get(name))
         if proposed is not None:
             self._propose(proposed)
-            config = config.adopting(proposed, self._version())
+            config = config.adopting(proposed, self.registry.agreements.version)
         elif config.shared != self.config.shared:
             _log.warning("the file is not what the deployments agreed on: going by version %d of that", config.version)
         self._take(config)
 
-    def _version(self) -> int:
-        return 0 if self.registry.agreed is None else self.registry.agreed.version
-
     def _propose(self, shared: bytes) -> None:
         """Have all deployments, this one among them, take a configuration."""
-        version = self._version() + 1
+        version = self.registry.agreements.version + 1
         self.writer.produce(self.config.topics.registry, *configuration_record(version, shared))
         self.writer.flush()
         self.registry.catch_up_quietly()
-        _log.info("version %d of the configuration is to be taken by all deployments", self._version())
+        _log.info("version %d of the configuration is to be taken by all deployments", self.registry.agreements.version)
 
     def _take(self, config: Config) -> None:
         self.config = self.topics.config = self.offsets.config = config
 
     def _heed_claims(self) -> None:
         """Stop if another driver has followed: it had the lease while this one was not heard of."""
-        claim = self.registry.claims.get(self.config.deployment.name)
+        claim = self.registry.agreements.claims.get(self.config.deployment.name)
         ours = self.number if self.succession is None else max(self.number, self.succession.number)
         if claim is not None and claim.generation > ours:
             raise HilcastError(
@@ -248,7 +246,11 @@ class Job:
         if self.reloading.is_set():
             self.reloading.clear()
             self._reload()
-        agreed = self.registry.agreed
+        if self.queries.unreadable:
+            _log.error("a state cannot be read: a new generation is built from the registry")
+            self.succession = self._successor(self.config)
+            return
+        agreed = self.registry.agreements.agreed
         if agreed is None or agreed.version in (self.config.version, self._refused):
             return
         try:
@@ -257,7 +259,10 @@ class Job:
             self._refuse(agreed.version, error.faults)
             return
         _log.info("taking version %d of the configuration", agreed.version)
-        self.succession = Succession(self.generations, self.queries, self.listener, config, alone=False)
+        self.succession = self._successor(config)
+
+    def _successor(self, config: Config) -> Succession:
+        return Succession(self.generations, self.queries, self.listener, config, alone=False)
 
     def _reload(self) -> None:
         try:

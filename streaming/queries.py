@@ -19,7 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from infra.logs import logger
 from state.config import Config
-from state.errors import HilcastError
+from state.errors import HilcastError, StateUnreadable
 from state.routing.envelope import input_topics
 from streaming import control, route
 from streaming.boot import Boot
@@ -74,6 +74,8 @@ class Queries:
         self._offsets = offsets
         self._lost = lost
         self._generation, self._checkpoint = generation, checkpoint
+        self.unreadable = False
+        """Whether control met a state that it cannot go on with: a new generation is needed."""
         self._boots = {"control": boot, "route": boot}
         """By query: what its workers are told; while a generation takes over, they differ."""
         self._on_data_loss = boot.config.settings.on_data_loss
@@ -114,7 +116,7 @@ class Queries:
 
     def succeed(self, boot: Boot, generation: Generation) -> None:
         """Start the control query of another generation; that of the one before has been stopped."""
-        self._generation, self._boots["control"] = generation, boot
+        self._generation, self._boots["control"], self.unreadable = generation, boot, False
         self.start("control")
 
     def adopt(self, boot: Boot) -> None:
@@ -190,6 +192,8 @@ class Queries:
                 reason = _reason(query.running)
                 if "index-superseded" in reason:
                     raise HilcastError("index-superseded", reason.partition("index-superseded: ")[2] or reason)
+                if StateUnreadable.CODE in reason:
+                    self.unreadable = True
                 if any(word in reason for word in _LOST):
                     self._lose(query, reason)
                 self._later(query, f"stopped: {reason}")
@@ -246,6 +250,6 @@ def _reason(query: StreamingQuery) -> str:
 
 def _short(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    found = [text.find(word) for word in ("index-superseded", *_LOST) if word in text]
+    found = [text.find(word) for word in ("index-superseded", StateUnreadable.CODE, *_LOST) if word in text]
     # the cause of a task's end stands far behind the stages that it ended
     return text[:500] if not found or min(found) < 500 else f"{text[:200]} ... {text[min(found) :][:500]}"

@@ -124,6 +124,8 @@ class Watch:
             self.timers.follow(key, fact)
             if self.groups is not None:
                 self.groups.follow(key, fact)
+        for record in self.registry.overwritten():
+            self.writer.produce(self.config.topics.registry, *record)
         next_ms = self.timers.next_ms
         now_ms = None if next_ms is None else self.clock.due(next_ms)
         if now_ms is not None and self.timers.fire(now_ms, self.registry.facts):

@@ -208,7 +208,7 @@ def _stands(key: Key, state: bytes, context: Context) -> bool:
             part.finish()
     except ENVIRONMENT:
         raise
-    except Exception:
+    except Exception:  # whatever it is: the caller says that the state cannot be gone on with
         return False
     return True
 
@@ -240,7 +240,7 @@ def _refused(record: Record, error: HilcastError, context: Context) -> Output:
     """The receipt of a record of which perhaps nothing can be read."""
     try:
         return refusal(record, context, error, None, None)
-    except Exception:
+    except Exception:  # reading it is what fails: an answer without what it says
         return receipt(
             context.topics, kind="refused", key=None, owner=None, version=None, broker=None, epoch=context.epoch,
             origin=record.place, code=error.code, reason=error.reason,

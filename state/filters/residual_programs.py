@@ -1,7 +1,7 @@
 """Second looks at filters, compiled: what boxes leave open is decided over the bytes of the events themselves.
 
 Texts beyond 7 bytes share ranks, so `symbol = 'Berkshire Hathaway'` needs a look at the text. Here that look is a small
-program over one event: its ranks, and the bytes of its texts where the scanner found them (`decode.py`).
+program over one event: its ranks, and the bytes of its texts where the scanner found them (`state/space/decode.py`).
 
     price < 5 AND (symbol = 'a long text' OR symbol LIKE 'another long%')
 

@@ -1,0 +1,140 @@
+"""`apply` and `rebuild`: the running deployments take a configuration, or begin a generation, without a stop."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import asdict
+
+from infra.kafka import open_transport
+from infra.kafka.reading import every
+from infra.kafka.transport import Transport
+from producers.cli import config_path
+from producers.commands.output import print_json
+from producers.fence import Fence
+from state.changes import Changes, changes
+from state.config import Config, load
+from state.control.agreed import Agreed, Agreements, configuration_record
+from state.control.facts import Fact, decode_fact
+from state.errors import HilcastError
+from state.messages import Output
+
+SHOWN_MAX = 10
+POLL_S = 0.5
+
+
+def apply(chosen: argparse.Namespace) -> int:
+    """Print what changes; unless it is only asked for, have it taken, and wait until it is in force."""
+    config = load(config_path(chosen))
+    transport = open_transport(config)
+    try:
+        agreements, facts = _read(transport, config)
+        agreed = _agreed(agreements)
+        before = config.adopting(bytes(agreed.shared), agreed.version)
+        found = changes(before, config, [(*key, fact) for key, fact in facts.items()])
+        if not chosen.json:
+            print(_for_people(found))
+        if chosen.dry_run or not found:
+            if chosen.json:
+                print_json({"version": agreed.version, "changes": asdict(found), "applied": False})
+            return 0
+        version = _send(transport, config, agreed.version + 1, config.shared)
+        _until_in_force(transport, config, version, chosen.timeout)
+        if chosen.json:
+            print_json({"version": version, "changes": asdict(found), "applied": True})
+        else:
+            print(f"version {version} of the configuration is in force")
+        return 0
+    finally:
+        transport.close()
+
+
+def rebuild(chosen: argparse.Namespace) -> int:
+    """Have every deployment begin a generation beside the one in force, with the configuration that it has."""
+    config = load(config_path(chosen))
+    transport = open_transport(config)
+    try:
+        agreed = _agreed(_read(transport, config)[0])
+        version = _send(transport, config, agreed.version + 1, bytes(agreed.shared))
+        _until_in_force(transport, config, version, chosen.timeout)
+        print_json({"version": version}) if chosen.json else print("a new generation is in force")
+        return 0
+    finally:
+        transport.close()
+
+
+def _read(transport: Transport, config: Config) -> tuple[Agreements, dict[tuple[str, str, str, str], Fact]]:
+    agreements = Agreements()
+    facts: dict[tuple[str, str, str, str], Fact] = {}
+    for record in every(transport, config.topics.registry):
+        key = record.key or b""
+        if agreements.take(key, record.value):
+            continue
+        kind, *rest = key.decode("utf-8", "replace").split("/")
+        if kind in ("subscription", "advertisement") and len(rest) == 3:
+            name = (kind, rest[0], rest[1], rest[2])
+            facts.pop(name, None)
+            if record.value is not None:
+                facts[name] = decode_fact(record.value)
+    return agreements, facts
+
+
+def _agreed(agreements: Agreements) -> Agreed:
+    if agreements.agreed is None:
+        raise HilcastError("not-running", "no job has run with this prefix yet: start it with `hilcast run`")
+    return agreements.agreed
+
+
+def _send(transport: Transport, config: Config, version: int, shared: bytes) -> int:
+    transport.send(Output(config.topics.registry, *configuration_record(version, shared)))
+    transport.flush()
+    return version
+
+
+def _until_in_force(transport: Transport, config: Config, version: int, timeout_s: float) -> None:
+    """Return when every broker's deployment goes by this version, and all is in force."""
+    fence, deadline = Fence(config), time.monotonic() + timeout_s
+    try:
+        while behind := _behind(fence, config, version):
+            refusals = _read(transport, config)[0].refusals
+            refused = {name: refusals[name].faults for name in refusals if refusals[name].version == version}
+            if refused:
+                reasons = [f"{name}: {fault}" for name, faults in refused.items() for fault in faults]
+                raise HilcastError("bad-config", "not taken:\n  " + "\n  ".join(reasons))
+            if time.monotonic() > deadline:
+                who = ", ".join(behind)
+                raise HilcastError("timeout", f"version {version} is sent, and not yet in force at: {who}")
+            time.sleep(POLL_S)
+        for late in fence.wait(max(1.0, deadline - time.monotonic())):
+            print(late, file=sys.stderr)
+            raise HilcastError("timeout", f"version {version} is taken, and not yet in force everywhere")
+    finally:
+        fence.close()
+
+
+def _behind(fence: Fence, config: Config, version: int) -> list[str]:
+    """Brokers whose deployment does not go by this version yet; a broker nobody hosts cannot be waited for."""
+    best: dict[str, int] = {}
+    for deployment in fence.deployments().values():
+        for broker in deployment.hosts:
+            best[broker] = max(best.get(broker, 0), deployment.configuration)
+    if not best:
+        return list(config.overlay.brokers)
+    return [broker for broker, taken in best.items() if taken < version and broker in config.overlay.brokers]
+
+
+def _for_people(found: Changes) -> str:
+    if not found:
+        return "nothing changes"
+    lines = list(found.lines)
+    lines += [f"  topics created: {_some(found.topics)}"] if found.topics else []
+    lines += [f"  parts of the index built anew: {found.parts}"]
+    for noun, names in (("become dormant", found.dormant), ("are in force again", found.awake)):
+        lines += [f"  registrations that {noun}: {len(names)}: {_some(names)}"] if names else []
+    return "\n".join(lines)
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
+    return ", ".join(names[:SHOWN_MAX]) + more

@@ -1,0 +1,97 @@
+"""What changes when a deployment takes another configuration: told before it is done.
+
+before, after, facts of the registry ──> brokers, links, types, sources, groups that come, go or change; topics that
+                                         are created; parts that are rebuilt; registrations that fall asleep or wake
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from state.config import Config
+from state.control.facts import Fact
+from state.control.travelling import Filters
+from state.errors import HilcastError
+from state.keys import index_keys
+from state.topics import needed
+
+Registered = Iterable[tuple[str, str, str, str, Fact]]
+"""Kind, broker, type, id and what is known of it."""
+
+
+@dataclass
+class Changes:
+    """All that differs, in words that name what is meant."""
+
+    lines: list[str] = field(default_factory=list)
+    topics: list[str] = field(default_factory=list)
+    """Topics that will be created."""
+    parts: int = 0
+    """Parts of the index that are built anew."""
+    dormant: list[str] = field(default_factory=list)
+    """Registrations, BROKER/TYPE/ID, that the new configuration does not allow: they stay, and match nothing."""
+    awake: list[str] = field(default_factory=list)
+    """Registrations that were dormant and are in force again."""
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+
+def changes(before: Config, after: Config, facts: Registered = ()) -> Changes:
+    """Compare two configurations of one overlay, and what becomes of what is registered."""
+    found = Changes()
+    found.lines += _sets("broker", before.overlay.brokers, after.overlay.brokers)
+    found.lines += _sets("link", *(sorted("-".join(sorted(link)) for link in c.overlay.links) for c in (before, after)))
+    found.lines += _tables("type", before.types, after.types)
+    found.lines += _tables("groups of", before.distribution, after.distribution)
+    found.lines += _sets("source", *([str(source.topic) for source in c.sources] for c in (before, after)))
+    for name in ("home_shards", "wide_shards"):
+        old, new = getattr(before.settings, name), getattr(after.settings, name)
+        found.lines += [f"~ {name}: {old} -> {new}"] if old != new else []
+    if not found.lines and before.shared != after.shared:
+        found.lines.append("~ the order in which things are written")
+    found.topics = sorted(set(needed(after)) - set(needed(before)))
+    found.parts = len(index_keys(after, after.overlay.brokers))
+    was, will = _usable(before), _usable(after)
+    for kind, broker, type_name, id, fact in facts:
+        if fact.live and was(kind, broker, type_name, fact) != will(kind, broker, type_name, fact):
+            name = f"{broker}/{type_name}/{id}"
+            (found.dormant if was(kind, broker, type_name, fact) else found.awake).append(name)
+    return found
+
+
+def _sets(noun: str, before: Iterable[str], after: Iterable[str]) -> list[str]:
+    old, new = list(before), list(after)
+    gone = [f"- {noun} {name}" for name in old if name not in new]
+    return gone + [f"+ {noun} {name}" for name in new if name not in old]
+
+
+def _tables(noun: str, before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    lines = _sets(noun, before, after)
+    for name in before:
+        if name in after and before[name] != after[name]:
+            lines.append(f"~ {noun} {name}: {', '.join(_differing(before[name], after[name]))}")
+    return lines
+
+
+def _differing(one: object, other: object) -> list[str]:
+    """The names of the fields in which two values of one class differ."""
+    fields: dict[str, object] = getattr(type(one), "__dataclass_fields__", {})
+    return [name for name in fields if getattr(one, name) != getattr(other, name)] or ["changed"]
+
+
+def _usable(config: Config) -> Callable[[str, str, str, Fact], bool]:
+    """Whether a configuration allows a registration."""
+    filters = {name: Filters(event_type) for name, event_type in config.types.items()}
+
+    def usable(kind: str, broker: str, type_name: str, fact: Fact) -> bool:
+        if broker not in config.overlay.brokers or type_name not in filters:
+            return False
+        try:
+            filters[type_name].sent(fact.sent)
+        except HilcastError:
+            return False
+        return True
+
+    return usable

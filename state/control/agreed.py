@@ -1,0 +1,91 @@
+"""What deployments have agreed on, and what each has claimed: records of the registry beside the facts.
+
+configuration       the configuration that all deployments are to have in common, and its version
+generation/NAME     the generation that a deployment has claimed, and what it was made from
+refusal/NAME        why a deployment does not take a version of the configuration
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from state.errors import HilcastError
+from state.limits import INPUT_BYTES_MAX, RECORD_OVERHEAD_BYTES
+
+CONFIGURATION = b"configuration"
+
+
+class Agreed(msgspec.Struct, frozen=True):
+    """A configuration that all deployments are to have in common."""
+
+    version: int
+    shared: msgspec.Raw
+    """As `Config.shared` writes it."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a deployment says of its generation."""
+
+    generation: int
+    fingerprint: str = ""
+    configuration: int = 0
+    """The version of the configuration that it was made from."""
+    file: str = ""
+    """A hash of the file with which the deployment was started last."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a deployment stays with what it has."""
+
+    version: int
+    faults: list[str]
+
+
+class Agreements:
+    """All of these, as far as the registry has been read."""
+
+    def __init__(self) -> None:
+        self.agreed: Agreed | None = None
+        self.claims: dict[str, Claim] = {}
+        self.refusals: dict[str, Refusal] = {}
+
+    @property
+    def version(self) -> int:
+        """Of the configuration that was agreed on last."""
+        return 0 if self.agreed is None else self.agreed.version
+
+    def take(self, key: bytes, value: bytes | None) -> bool:
+        """Take notice of a record; False: it is none of these. One that cannot be read is passed over."""
+        kind, _, name = key.decode("utf-8", "replace").partition("/")
+        if key != CONFIGURATION and kind not in ("generation", "refusal"):
+            return False
+        try:
+            if value is None:
+                return True
+            if key == CONFIGURATION:
+                self.agreed = msgspec.json.decode(value, type=Agreed)
+            elif kind == "generation":
+                self.claims[name] = msgspec.json.decode(value, type=Claim)
+            else:
+                self.refusals[name] = msgspec.json.decode(value, type=Refusal)
+        except msgspec.MsgspecError:
+            return True
+        return True
+
+
+def claim_record(deployment: str, claim: Claim) -> tuple[bytes, bytes]:
+    """Key and value of the record by which a deployment claims a generation."""
+    return f"generation/{deployment}".encode(), msgspec.json.encode(claim)
+
+
+def refusal_record(deployment: str, refusal: Refusal) -> tuple[bytes, bytes]:
+    """Key and value of the record by which a deployment says that it stays with what it has."""
+    return f"refusal/{deployment}".encode(), msgspec.json.encode(refusal)
+
+
+def configuration_record(version: int, shared: bytes) -> tuple[bytes, bytes]:
+    """Key and value of the record that has all deployments take a configuration."""
+    value = msgspec.json.encode(Agreed(version, msgspec.Raw(shared)))
+    if len(value) > INPUT_BYTES_MAX - RECORD_OVERHEAD_BYTES - len(CONFIGURATION):
+        raise HilcastError("bad-config", f"{len(value)} bytes of overlay and types are more than a record may have")
+    return CONFIGURATION, value

@@ -1,0 +1,119 @@
+"""The running job takes other configurations while publications flow: nothing stops, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from infra.kafka.topic_keeper import TopicKeeper
+from producers.cli import main
+from state.config import load
+from tests.integration.harness import RunningJob, Wire
+
+CONFIG = """
+[deployment]
+prefix = "{prefix}"
+kafka = "{kafka}"
+redis = "{redis}"
+checkpoint = "checkpoint"
+[settings]
+home_shards = 2
+wide_shards = 1
+[overlay]
+brokers = {brokers}
+links = {links}
+[types.t]
+reduction = "{reduction}"
+cubes = {cubes}
+[types.t.attributes]
+x = {{ kind = "int", min = 0, max = 100 }}
+y = {{ kind = "int", min = 0, max = 100 }}
+{more}
+"""
+FIRST = {"brokers": '["b1", "b2"]', "links": '[["b1", "b2"]]', "reduction": "covering", "cubes": 4, "more": ""}
+
+
+class Publishing(threading.Thread):
+    """Publishes events of x = 5 and x = 50 at b2, one after another, until it is told to stop."""
+
+    def __init__(self, wire):
+        super().__init__(daemon=True)
+        self.wire, self.sent, self.stopping = wire, 0, threading.Event()
+
+    def run(self):
+        while not self.stopping.wait(0.02):
+            self.wire.publish("b2", "t", f"e{self.sent}", {"x": (5, 50)[self.sent % 2], "y": 1})
+            self.sent += 1
+
+
+@pytest.mark.services
+def test_configurations_change_without_a_stop(services, tmp_path, unique, capsys):
+    """Reduction, cubes, attributes, brokers, links and types change under load; one deployment, one job, one life."""
+    path = tmp_path / "hilcast.toml"
+
+    def write(**changes):
+        path.write_text(CONFIG.format(prefix=unique, kafka=services.kafka, redis=services.redis, **FIRST | changes))
+
+    def run(*words):
+        capsys.readouterr()
+        code = main([*words, "--config", str(path), "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    write()
+    TopicKeeper(load(path)).ensure_needed()
+    wire, job = Wire(services.kafka, unique), RunningJob(path)
+    publishing = Publishing(Wire(services.kafka, unique))
+    try:
+        job.start()
+        wire.subscribe("b1", "t", "low", "c1", "x < 10")
+        wire.subscribe("b1", "t", "y", "c2", "y > 50")
+        wire.flush()
+        job.wait()
+        publishing.start()
+
+        write(reduction="mics", cubes=16)
+        code, told = run("apply", "--dry-run")
+        assert (code, told["applied"], told["changes"]["lines"]) == (0, False, ["~ type t: reduction, cubes"])
+        code, told = run("apply", "--timeout", "120")
+        assert (code, told["applied"]) == (0, True)
+        assert run("apply")[1]["changes"]["lines"] == []
+
+        more = 'z = { kind = "int" }\n[types.u.attributes]\nx = { kind = "int" }'
+        write(brokers='["b1", "b2", "b3"]', links='[["b1", "b2"], ["b2", "b3"]]', more=more)
+        code, told = run("apply", "--timeout", "120")
+        assert code == 0
+        assert "+ broker b3" in told["changes"]["lines"]
+        assert f"{unique}.link.b2.b3" in told["changes"]["topics"]
+        wire.subscribe("b3", "t", "third", "c3", "x = 50 AND y = 1 AND z IS NULL")
+        wire.subscribe("b3", "u", "new", "c4", "x > 3")
+        wire.flush()
+        job.wait()
+        wire.publish("b1", "u", "u1", {"x": 7})
+        wire.flush()
+        since = publishing.sent
+
+        write(cubes=1)  # b3 and the type u go: what is registered there falls asleep
+        code, told = run("apply", "--timeout", "120")
+        assert code == 0
+        assert told["changes"]["dormant"] == ["b3/t/third", "b3/u/new"]
+        assert run("rebuild", "--timeout", "120")[0] == 0
+        time.sleep(1.0)
+        publishing.stopping.set()
+        publishing.join()
+        publishing.wire.flush()
+        wire.routed(publishing.sent + 1)
+        ids = [record.header("ce_id") for record in wire.read("deliver.c1")]
+        assert set(ids) == {f"e{i}" for i in range(0, publishing.sent, 2)}
+        assert {record.header("ce_id") for record in wire.read("deliver.c4")} == {"u1"}
+        third = {int(record.header("ce_id")[1:]) for record in wire.read("deliver.c3")}
+        assert third, "it was in force while b3 was there"
+        assert all(i % 2 for i in third)
+        assert min(third) <= since + 2
+        assert main(["verify", "--config", str(path)]) == 0
+        assert job.process.poll() is None, "it is the same life of the job"
+    finally:
+        publishing.stopping.set()
+        job.end()
