@@ -57,4 +57,10 @@ def merged(config: Config, there: bytes, *, joining: bool) -> bytes:
 
 
 def _same(one: bytes, other: bytes) -> bool:
-    return bool(json.loads(one) == json.loads(other))
+    """Whether nothing differs but who stands before whom among the hosts of sources."""
+    return _in_order(one) == _in_order(other)
+
+
+def _in_order(shared: bytes) -> dict[str, Any]:
+    found = cast(dict[str, Any], json.loads(shared))
+    return {**found, "sources": sorted(found.get("sources", []), key=lambda source: source.get("broker") or "")}

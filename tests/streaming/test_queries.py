@@ -220,7 +220,7 @@ def test_the_route_query_is_started_anew_when_its_topics_change(monkeypatch):
 
     monkeypatch.setattr(queries.route, "start", begin)
     stage.queries._offsets = SimpleNamespace(resume=lambda query, topics: ",".join(topics))
-    stage.queries._checkpoint = SimpleNamespace(route=lambda topics: f"of {len(topics)}")
+    stage.queries._checkpoint = SimpleNamespace(route=lambda topics: f"of {len(topics)}", control=str)
     stage.queries.start()
     own, before = config.topics.publications, stage.queries.ended("route")
     for cluster in (set(), {"orders.de"}, {"orders.de", "else"}, {"orders.de", "orders.fr"}, {"orders.fr"}):
