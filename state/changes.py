@@ -58,6 +58,8 @@ def changes(before: Config, after: Config, facts: Registered = ()) -> Changes:
         if fact.live and was(kind, broker, type_name, fact) != will(kind, broker, type_name, fact):
             name = f"{broker}/{type_name}/{id}"
             (found.dormant if was(kind, broker, type_name, fact) else found.awake).append(name)
+    found.dormant.sort()
+    found.awake.sort()
     return found
 
 

@@ -141,6 +141,8 @@ class Generations:
 
     def _install(self, rebuilt: Rebuilt, number: int) -> None:
         """Put a new generation in place: topics, index, then the seeds of the states and the first words to others."""
+        for line in rebuilt.faults:
+            _log.error("%s", line)
         self.topics.ensure(rebuilt.topics)
         keys = {Key.parse(text): blob for text, blob in rebuilt.indexes.items()}
         forwarding = {Key.parse(text): told for text, told in rebuilt.forwarding.items()}

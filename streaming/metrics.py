@@ -19,6 +19,7 @@ HELP = {
     "link_copies_total": "publications that crossed a link",
     "link_wasted_total": "publications that crossed a link for nothing",
     "dead_letters_total": "publications refused",
+    "internal_total": "inputs whose handling failed inside: a bug of ours each",
     "control_messages_total": "entries and ranges sent to neighbours",
     "control_messages_offered_total": "entries and ranges that would have been sent without reductions",
     "control_messages_saved": "the latter without the former; below 0 where reductions took more than they saved",
@@ -36,6 +37,7 @@ _NAMES = {
     "unmatched": "events_unmatched_total",
     "copies": "copies_total",
     "dead_letters": "dead_letters_total",
+    "internal": "internal_total",
     "entries_sent": "control_messages_total",
     "entries_offered": "control_messages_offered_total",
 }

@@ -111,11 +111,8 @@ def _sorted_out(
         except HilcastError as error:
             refuse(record, "bad-value", f"not a control message: {error.reason}")
             continue
-        if of_another_dialect(text, message, context):
-            continue
-        if key is None:
-            refuse(record, "bad-key", "the configuration has no such key")
-            continue
+        if key is None or of_another_dialect(text, message, context):
+            continue  # said under another configuration, which had such a key: the one before ours, or the next
         why = implausible(key, message, context)
         if why is None:
             taken.append(Taken(record, message))

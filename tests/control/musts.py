@@ -13,9 +13,10 @@ from state.config import parse
 from state.control import handle as core
 from state.control import home, part
 from state.control.context import Context
+from state.control.facts import Kind
 from state.control.home import Home
 from state.control.part import Part
-from state.control.protocol import Advertised, Change, Entry, Expire, Forget, Resync, decode, encode
+from state.control.protocol import Advertised, Amend, Change, Entry, Expire, Forget, Resync, decode, encode
 from state.control.streams import Outbox, seeds
 from state.errors import HilcastError
 from state.keys import Key, home_key, index_keys, shard
@@ -482,6 +483,34 @@ def only_the_seed_of_this_generation_counts():
     assert set(_seeded(*seeds(1, _state_with("b")))[1]) == set()
 
 
+def amendments_belong_to_the_beginning():
+    """What the registry said since a generation was built comes before what its inboxes say, once, and for it alone."""
+    topics, config = config_of().topics, config_of()
+    key, name = home_key("b1", "t", "a", config), b"b1/t/a"
+
+    def facts(*records, generation, state=None):
+        result = core.handle(str(key), state, list(records), Context(config, generation, 0))
+        written = [output.value for output in result.outputs if output.topic == topics.registry]
+        held = home.decode_state(result.state).facts[Kind.ADVERTISEMENT]
+        return result.state, {id: fact.version for id, fact in held.items()}, written
+
+    def sent(offset, version):
+        value = msgspec.json.encode({"publisher": "p", "filter": f"x < {version}", "version": version})
+        return Record(topics.advertisements, 0, offset, 0, name, value)
+
+    def amended(generation, fact):
+        return Record(topics.control, 0, 0, 0, str(key).encode(), encode(Amend(generation, True, "a", fact)))
+
+    _, _, (first,) = facts(sent(0, 1), generation=1)
+    state, held, _ = facts(amended(2, first), generation=2)
+    assert held == {"a": 1}
+    assert facts(amended(2, first), sent(1, 7), generation=2)[1] == {"a": 7}
+    assert facts(amended(1, first), generation=2)[1] == {}
+    state, held, _ = facts(sent(1, 7), generation=2, state=state)
+    assert held == {"a": 7}
+    assert facts(amended(2, None), generation=2, state=state)[1] == {"a": 7}
+
+
 def a_state_of_another_format_is_not_read():
     """States and messages of another version are never guessed at: they raise `state-format`."""
     blob = _state_with("a")
@@ -708,6 +737,7 @@ PURE = [
     a_replay_of_the_inbox_is_not_new,
     a_seed_that_comes_again_is_no_new_beginning,
     only_the_seed_of_this_generation_counts,
+    amendments_belong_to_the_beginning,
     a_state_of_another_format_is_not_read,
     every_part_has_an_entry,
     a_pruned_filter_is_told_wider_and_delivered_exactly,

@@ -296,7 +296,11 @@ class Drill:
             if others and rng.random() < 0.4:
                 rng.choice(others).step(rng)
 
-        deployment.begin(self.config, rng, meanwhile)
+        if rng.random() < 0.5:
+            deployment.succeed(self.config, rng, meanwhile)
+            self.report.figures["successions"] += 1
+        else:
+            deployment.begin(self.config, rng, meanwhile)
         self._note_overtaken(deployment)
         self.report.figures["generations"] += 1
 

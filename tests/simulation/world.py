@@ -13,6 +13,7 @@ index, records of different producers and topics.
                    records of each topic are written, the states are not; the next step is the same batch again
     begin          the checkpoint is lost, or the configuration changes: a new generation from the registry; may be cut
                    off in the middle, others may go on meanwhile; the inboxes go on where offsets were last committed
+    succeed        a new generation is built beside the one in force, and takes over
     lose_index     Redis forgot parts of the index: routing waits until they are written again
     keeper         groups of clients change, also in the middle of a route batch; its effects may fail (`keeper.py`)
 
@@ -22,6 +23,7 @@ publications leads to, so that judges can look between any two writes.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -32,10 +34,10 @@ import msgspec
 from state.compiled_part import CompiledPart, load_part
 from state.config import Config
 from state.control.context import Context
-from state.control.facts import Fact, decode_fact
+from state.control.facts import Fact, decode_fact, encode_fact
 from state.control.handle import handle
-from state.control.protocol import Republish, encode
-from state.control.rebuild import rebuild
+from state.control.protocol import Amend, Republish, encode
+from state.control.rebuild import Rebuilt, rebuild
 from state.control.samples import SAMPLE_MAX, samples_of
 from state.control.streams import seeds
 from state.distribution.assignment import Assignment
@@ -128,6 +130,8 @@ class SimulatedDeployment:
         begins without."""
         self.route_began_s: float | None = None
         """When the last route batch began that ended in this life."""
+        self.quiet = False
+        """Whether it is being built beside the one in force: nobody routes by it, so nobody judges it yet."""
         self._seeded_to = 0
         self._junctions: dict[tuple[str, str], Junction] = {}
         """The last junction of each broker and type, whose filters the next one takes over."""
@@ -158,12 +162,65 @@ class SimulatedDeployment:
 
         With `rng` the first attempt may die half way.
         """
-        if config is not None and config.fingerprint() != self.config.fingerprint():
-            self.config = replace(config, deployment=replace(config.deployment, name=self.name, hosts=self.hosts))
-            self.grids = self.world.grids(config)
+        if config is not None:
+            self._configure(config)
         if rng is not None and rng.random() < 0.3:
             self._install(meanwhile, lambda outputs: outputs[: rng.randint(0, len(outputs))])
         self._install(meanwhile, lambda outputs: outputs)
+
+    def _configure(self, config: Config) -> None:
+        if config.fingerprint() != self.config.fingerprint():
+            self.config = replace(config, deployment=replace(config.deployment, name=self.name, hosts=self.hosts))
+            self.grids = self.world.grids(config)
+
+    def succeed(self, config: Config, rng: random.Random, meanwhile: Callable[[], None]) -> None:
+        """Build a generation beside the one in force, and let it take over, as `streaming/succession.py` does.
+
+        Control of the old one goes on while the new one is built, and may stop anywhere inside a batch; routing goes by
+        the old one until the new one has settled.
+        """
+        heir = copy.copy(self)
+        heir._configure(config)
+        heir.generation, heir.quiet = self.generation + 1, True
+        before, facts = self._said(), self.world.facts()
+        start = self.world.log.end(self.config.topics.control)
+        meanwhile()
+        rebuilt = heir._build(facts, lambda outputs: outputs)
+        for _ in range(rng.randint(0, 3)):
+            self.step(rng)
+            meanwhile()
+        if rng.random() < 0.5:
+            self.step(rng, crash=True)
+        heir._inherit(self.committed, start, rebuilt)
+        heir._amend(before)
+        for _ in range(fence_rounds(heir.config.overlay.diameter(), True)):
+            end = self.world.log.end(self.config.topics.control)
+            while heir.positions[self.config.topics.control] < end:
+                heir.step(rng)
+                meanwhile()
+            if self.behind_in_routing() and rng.random() < 0.3:
+                self.route(rng)
+        kept = {name: getattr(self, name) for name in ("routed_to", "route_planned", "quiet")}
+        self.__dict__.update({**heir.__dict__, **kept})
+        self.commit()
+        self._live()
+        self.world.watch(self, None)
+
+    def _said(self) -> dict[tuple[str, str, str, str], bytes]:
+        """What the registry says of each registration."""
+        return {(kind, b, t, id): encode_fact(fact) for kind, b, t, id, fact in self.world.facts()}
+
+    def _amend(self, before: Mapping[tuple[str, str, str, str], bytes]) -> None:
+        """Say what the registry says since the generation was built from it."""
+        now = self._said()
+        for names in [*now, *(name for name in before if name not in now)]:
+            kind, broker, type_name, id = names
+            ours = broker in self.hosts and type_name in self.config.types
+            if ours and before.get(names) != now.get(names):
+                key = str(home_key(broker, type_name, id, self.config)).encode()
+                message = Amend(self.generation, kind == "advertisement", id, now.get(names))
+                self.world.log.append(Output(self.config.topics.control, key, encode(message)))
+        self._seeded_to = self.world.log.end(self.config.topics.control)
 
     def _install(self, meanwhile: Callable[[], None], written: Callable[[list[Output]], list[Output]]) -> None:
         """Read the registry, then note the end of the control topic, then rebuild; others may go on in between."""
@@ -177,24 +234,38 @@ class SimulatedDeployment:
             topics.control: log.end(topics.control),
         }
         meanwhile()
+        rebuilt = self._build(facts, written)
+        self._inherit(self.committed, self.positions[topics.control], rebuilt)
+        self._seeded_to = log.end(topics.control)
+        self.commit()
+        self._live()
+        self.world.watch(self, None)
+
+    def _build(
+        self, facts: list[tuple[str, str, str, str, Fact]], written: Callable[[list[Output]], list[Output]]
+    ) -> Rebuilt:
+        """Rebuild, and write the seeds and the first words to others."""
         self._life = Context(self.config, self.generation, 0, samples=self.world.samples(self.config))
         self._life.__dict__["grids"] = self.grids
         rebuilt = rebuild(facts, self.context(0))
         outputs = [
-            Output(topics.control, key.encode(), encode(seed))
+            Output(self.config.topics.control, key.encode(), encode(seed))
             for key, blob in rebuilt.states.items()
             for seed in seeds(self.generation, blob)
         ]
         for output in written(outputs + rebuilt.outputs):
-            log.append(output)
+            self.world.log.append(output)
+        return rebuilt
+
+    def _inherit(self, committed: Mapping[str, int], control: int, rebuilt: Rebuilt) -> None:
+        """Begin with nothing but what was rebuilt; the inboxes go on where offsets were last committed."""
+        topics = self.config.topics
+        inboxes = {topic: committed.get(topic, 0) for topic in (topics.advertisements, topics.subscriptions)}
+        self.positions = {**inboxes, topics.control: control}
         self.batch, self.states, self.planned = 0, {}, None
-        self._seeded_to = log.end(topics.control)
-        self.commit()
-        self.index, self.versions, self.assignments = {}, {}, {}
+        self.index, self.versions, self.assignments, self._junctions = {}, {}, {}, {}
         for text, blob in rebuilt.indexes.items():
             self._put_in_force(Key.parse(text), load_part(blob))
-        self._live()
-        self.world.watch(self, None)
 
     def _live(self) -> None:
         """Begin a life of the driver."""
@@ -252,7 +323,8 @@ class SimulatedDeployment:
             outputs[number % PRODUCERS if rng is not None else 0] += result.outputs
             if result.index is not None:
                 self._put_in_force(Key.parse(key), load_part(result.index))
-                self.world.watch(self, Key.parse(key))
+                if not self.quiet:
+                    self.world.watch(self, Key.parse(key))
         self._write(outputs, rng, crash)
         if crash:
             return
