@@ -86,10 +86,6 @@ class Publication:
     content: bytes
     """A digest of key and value, which a delivery repeats byte for byte."""
     sent_ms: float
-    beside: Beside = field(default_factory=dict)
-    """What its headers and key hold of attributes."""
-    format: Format | None = None
-    """What its value is written in; None: what its type says."""
     routed_ms: float = NEVER
     """When it was last routed; `NEVER` as long as it has not been."""
     complete: bool = False
@@ -100,6 +96,10 @@ class Publication:
     """The code with which it was refused."""
     size: int = 0
     """Bytes of its key, value and headers: what Kafka measures."""
+    beside: Beside = field(default_factory=dict)
+    """What its headers and key hold of attributes."""
+    format: Format | None = None
+    """What its value is written in; None: what its type says."""
 
 
 class Delivered(NamedTuple):

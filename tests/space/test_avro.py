@@ -26,7 +26,7 @@ from state.space.encodings.schemas import Schema
 from state.space.encodings.wire import framed
 from state.space.event_type import Attribute, EventType
 from state.space.points import rank_spans
-from state.space.ranks import ABSENT
+from state.space.ranks import ABSENT, Exact
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 NAMES = itertools.count()
@@ -74,7 +74,10 @@ def leaf(draw: st.DrawFn) -> Made:
 
 def decimal(value: bytes) -> float | int | None:
     whole = int.from_bytes(value, "big", signed=True)
-    return whole // 1000 if whole % 1000 == 0 else whole / 1000
+    if whole % 1000 == 0:
+        return whole // 1000
+    # what is not whole is no integer, though its nearest double may be one
+    return Exact(whole / 1000, None) if (whole / 1000).is_integer() else whole / 1000
 
 
 LEAVES: dict[str, tuple[Any, st.SearchStrategy[Any], Any]] = {

@@ -43,7 +43,7 @@ class Around:
     def watch(self, config=CONFIG, facts=None):
         return Watch(
             Boot(config, 1, topic_ids=self.ids),
-            registry=SimpleNamespace(catch_up=lambda: self.did("registry", []), facts=facts or {}),
+            registry=SimpleNamespace(catch_up=lambda: self.did("registry", []), overwritten=list, facts=facts or {}),
             timers=SimpleNamespace(next_ms=None),
             clock=None,
             ended=lambda: 0,
