@@ -216,7 +216,7 @@ class Config:
     def shared(self) -> bytes:
         """What all deployments of an overlay must have in common, as JSON: no address, no password, no host, no file.
 
-        Guarantee: equal bytes mean that nothing of it differs, but for the order in which types and attributes stand.
+        Guarantee: equal bytes mean that nothing of it differs, the order of types and attributes included.
         Schemas are in it themselves: where it is read, a path would lead nowhere, or to another schema.
         """
         shards = {name: getattr(self.settings, name) for name in SHARED_SETTINGS}

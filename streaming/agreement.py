@@ -1,11 +1,11 @@
 """Which configuration a deployment goes by: its file, or what all deployments have agreed on since.
 
-    the overlay, types and shards    are the same for all: what is agreed counts, unless the file has been changed;
-                                     so are sources whose records name their broker
-    sources and groups of a broker   are a matter of who hosts it: the file counts, unless something newer was agreed
+    the file is the one with which it was started last     what is agreed counts: it may have been changed since
+    the file is another one                                the file counts, and all deployments follow it
+    it is started for the first time                       it joins: the overlay and types are those that are agreed
 
-A file that differs from the one with which the deployment was started last is newer than what is agreed: the rest of
-the overlay follows it. A deployment that is started for the first time joins what is there.
+What is said of sources and groups of brokers that others host is always theirs. Sources whose records name their broker
+in a header are in common, as types are.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ def proposal(config: Config, agreed: Agreed | None, claim: Claim | None) -> tupl
     if agreed is None:
         return config, config.shared
     there = bytes(agreed.shared)
-    if claim is not None and claim.file == file_hash(config) and claim.configuration < agreed.version:
+    if claim is not None and claim.file == file_hash(config):
         return config.adopting(there, agreed.version), None
-    first = claim is None or claim.file == file_hash(config)
-    wanted = merged(config, there, joining=first)
-    if _same(wanted, there):
+    wanted = merged(config, there, joining=claim is None)
+    if _ordered(wanted) == _ordered(there):
         return config.adopting(there, agreed.version), None
     return config.adopting(wanted, agreed.version), wanted
 
@@ -56,11 +55,6 @@ def merged(config: Config, there: bytes, *, joining: bool) -> bytes:
     return json.dumps(result, separators=(",", ":")).encode()
 
 
-def _same(one: bytes, other: bytes) -> bool:
-    """Whether nothing differs but who stands before whom among the hosts of sources."""
-    return _in_order(one) == _in_order(other)
-
-
-def _in_order(shared: bytes) -> dict[str, Any]:
-    found = cast(dict[str, Any], json.loads(shared))
-    return {**found, "sources": sorted(found.get("sources", []), key=lambda source: source.get("broker") or "")}
+def _ordered(shared: bytes) -> str:
+    """Equal for what is the same; the order of types and attributes counts, for a grid may go by it."""
+    return json.dumps(dict(sorted(json.loads(shared).items())))

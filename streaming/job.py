@@ -27,7 +27,7 @@ from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
 from state.topics import guarded
 from state.warm import warm
-from streaming.agreement import file_hash, proposal
+from streaming.agreement import file_hash, merged, proposal
 from streaming.broker_clock import BrokerClock
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.generations import Generations, Seeded
@@ -127,6 +127,7 @@ class Job:
         if known is not None:
             _log.info("continuing generation %d", known.number)
             patiently(lambda: self.redis.point(known.number, self.config.shared), say=_log.warning)
+            self.generations.claim(self.config, known.number)  # the same again, with the file of this life
             self._announce(known)
             self.queries.succeed(self.generations.boot(self.config, known.number), known)
             self._take_office(known.number)
@@ -270,7 +271,8 @@ class Job:
         except ConfigError as error:
             _log.error("the file stays unread: %s", error)
             return
-        self._propose(file.shared)
+        agreed = self.registry.agreements.agreed
+        self._propose(file.shared if agreed is None else merged(file, bytes(agreed.shared), joining=False))
 
     def _refuse(self, version: int, faults: list[str]) -> None:
         _log.error("version %d of the configuration is not taken: %s", version, "; ".join(faults))

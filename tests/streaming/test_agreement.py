@@ -1,10 +1,10 @@
-"""What a deployment goes by when it starts: its file, or what was agreed."""
+"""What a deployment goes by that starts with a file, beside what is agreed already."""
 
 from __future__ import annotations
 
 import json
 
-from msgspec import Raw
+import msgspec
 
 from state.config import parse
 from state.control.agreed import Agreed, Claim
@@ -12,13 +12,64 @@ from streaming.agreement import file_hash, merged, proposal
 
 TEXT = """
 [deployment]
-hosts = ["{host}"]
+hosts = {hosts}
 [overlay]
 brokers = ["b1", "b2"]
 links = [["b1", "b2"]]
+[types.t]
+reduction = "{reduction}"
 [types.t.attributes]
 x = {{ kind = "int" }}
+y = {{ kind = "int" }}
+{more}
 """
+
+
+def config(reduction="covering", hosts='["b1"]', more=""):
+    return parse(TEXT.format(reduction=reduction, hosts=hosts, more=more))
+
+
+def agreed(config, version=3):
+    return Agreed(version, msgspec.Raw(config.shared))
+
+
+def test_the_first_deployment_proposes_its_file():
+    """Where nothing is agreed the file is."""
+    assert proposal(config(), None, None) == (config(), config().shared)
+
+
+def test_a_changed_file_is_followed_and_an_unchanged_one_follows():
+    """A file that is not the one of the last start is newer; one that is may be older than what is agreed."""
+    first, second = config(), config("mics")
+    taken, proposed = proposal(second, agreed(first), Claim(1, file=file_hash(first)))
+    assert (taken.types["t"].reduction, proposed is not None) == ("mics", True)
+    taken, proposed = proposal(first, agreed(second), Claim(1, file=file_hash(first)))
+    assert (taken.types["t"].reduction, taken.version, proposed) == ("mics", 3, None)
+
+
+def test_who_comes_along_joins_and_adds_what_its_brokers_have():
+    """A first start takes overlay and types as they are; groups and sources of its own brokers it brings along."""
+    groups = "[distribution.{0}]\ngroups = 2\n[[sources]]\ntopic = 'of-{0}'\nbroker = '{0}'\ntype = 't'"
+    there = config(more=groups.format("b1"))
+    here = config("mics", hosts='["b2"]', more=groups.format("b2"))
+    taken, proposed = proposal(here, agreed(there), None)
+    assert taken.types["t"].reduction == "covering"
+    assert set(taken.distribution) == {"b1", "b2"}
+    assert [source.topic for source in taken.sources] == ["of-b1", "of-b2"]
+    assert json.loads(proposed)["types"] == json.loads(there.shared)["types"]
+    again, nothing = proposal(here, Agreed(4, msgspec.Raw(proposed)), Claim(1, configuration=4, file=file_hash(here)))
+    assert (again.shared, nothing) == (taken.shared, None)
+
+
+def test_the_order_of_attributes_is_a_difference():
+    """Which attributes a grid has may go by their order."""
+    x, y = b'"x":{"kind":"int"}', b'"y":{"kind":"int"}'
+    swapped = config().shared.replace(x + b"," + y, y + b"," + x)
+    assert swapped != config().shared
+    assert proposal(config(), Agreed(1, msgspec.Raw(swapped)), Claim(1))[1] is not None
+    assert [a.name for a in config().adopting(swapped).types["t"].attributes] == ["y", "x"]
+
+
 SOURCE = """
 [[sources]]
 pattern = "{name}.*"
@@ -33,24 +84,22 @@ def sources(shared):
 
 def test_sources_whose_records_name_their_broker_are_everybodys():
     """One who joins does not take them away; one whose file has changed does. Those of a broker are its host's."""
-    first = parse(
-        TEXT.format(host="b1")
-        + SOURCE.format(name="fixed", broker='broker = "b1"')
-        + SOURCE.format(name="named", broker='broker_header = "x"')
-    )
-    second = parse(TEXT.format(host="b2") + SOURCE.format(name="own", broker='broker = "b2"'))
-    assert sources(merged(second, first.shared, joining=True)) == ["fixed.*", "named.*", "own.*"]
-    assert sources(merged(second, first.shared, joining=False)) == ["fixed.*", "own.*"]
+    of_b1, in_header = 'broker = "b1"', 'broker_header = "x"'
+    both = SOURCE.format(name="fixed", broker=of_b1) + SOURCE.format(name="named", broker=in_header)
+    there = config(more=both).shared
+    here = config(hosts='["b2"]', more=SOURCE.format(name="own", broker='broker = "b2"'))
+    assert sources(merged(here, there, joining=True)) == ["fixed.*", "named.*", "own.*"]
+    assert sources(merged(here, there, joining=False)) == ["fixed.*", "own.*"]
 
 
 def test_who_starts_again_does_not_propose_another_order():
     """What both have agreed on stays, whichever of them starts."""
     files = [
-        parse(TEXT.format(host=host) + SOURCE.format(name=f"of-{host}", broker=f'broker = "{host}"'))
+        config(hosts=f'["{host}"]', more=SOURCE.format(name=f"of-{host}", broker=f'broker = "{host}"'))
         for host in ("b1", "b2")
     ]
-    agreed = Agreed(2, Raw(merged(files[1], files[0].shared, joining=True)))
+    both = Agreed(2, msgspec.Raw(merged(files[1], files[0].shared, joining=True)))
     for file in files:
-        config, proposed = proposal(file, agreed, Claim(1, configuration=2, file=file_hash(file)))
+        taken, proposed = proposal(file, both, Claim(1, configuration=2, file=file_hash(file)))
         assert proposed is None
-        assert [pattern.pattern for pattern in config.patterns] == ["of-b1.*", "of-b2.*"]
+        assert [pattern.pattern for pattern in taken.patterns] == ["of-b1.*", "of-b2.*"]
