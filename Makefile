@@ -59,5 +59,5 @@ $(STAMP): pyproject.toml
 		echo "making $(VENV) with $$python"; \
 		"$$python" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; fi
 	@echo "installing the Python packages into $(VENV)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check -e ".[router,kafka-python,local,bench,dev]"
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e ".[router,formats,kafka-python,local,bench,dev]"
 	@touch $@

@@ -11,9 +11,10 @@ from typing import Literal
 
 from state.errors import HilcastError
 
-Extra = Literal["router", "kafka-python"]
+Extra = Literal["router", "kafka-python", "formats"]
 
 PACKAGES: dict[Extra, tuple[str, ...]] = {
+    "formats": ("attrs", "authlib", "cachetools", "certifi", "fastavro", "google.protobuf", "httpx2"),
     "kafka-python": ("kafka", "lz4"),
     "router": (
         "hilbertcurve", "kafka", "numba", "numpy", "pandas", "pyarrow", "pyspark", "redis", "sortedcontainers",
@@ -24,7 +25,14 @@ PACKAGES: dict[Extra, tuple[str, ...]] = {
 
 def require(extra: Extra) -> None:
     """Raise `packages-missing`, with what to install, if something of an extra is not there. Imports nothing."""
-    absent = [package for package in PACKAGES[extra] if importlib.util.find_spec(package) is None]
+    absent = [package for package in PACKAGES[extra] if not _is_there(package)]
     if absent:
         advice = f"pip install 'hilcast[{extra}]'"
         raise HilcastError("packages-missing", f"not installed: {', '.join(absent)}; this needs {advice}")
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # nor is the package above it
+        return False

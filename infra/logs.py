@@ -34,6 +34,8 @@ class SecretFilter(logging.Filter):
         """From now on the secrets of this configuration are masked."""
         settings = (config.kafka, config.redis, config.spark)
         self.known.update(url_secrets(config.deployment.redis), *(each.secrets() for each in settings))
+        if config.schemas is not None:
+            self.known.update(config.schemas.secrets())
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let every record pass, rewritten: text and traceback are made here, so that nobody makes them again."""

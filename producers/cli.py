@@ -180,6 +180,7 @@ def _add_events(add: Add) -> None:
     made.add_argument("--id", help="of the event (ce_id); one is made if none is given")
     made.add_argument("--source", default=PROGRAM, metavar="S", help="of the event (ce_source); default hilcast")
     made.add_argument("-k", "--key", help="of the Kafka record: events of one key stay in order")
+    made.add_argument("-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="travels with it")
     _add_mapping(made, "let each carry its ranks and Hilbert index in a header")
     made.add_argument("event", nargs="?", default="-", metavar="JSON | -")
     made = add("tail", "events:tail", "show the deliveries of a client, from the beginning and as they come", json=True)
@@ -199,6 +200,11 @@ def _add_looking(add: Add) -> None:
     made = add("inspect", "inspecting:inspect", "show what brokers hold", json=True)
     made.add_argument("broker", nargs="?", metavar="BROKER")
     made.add_argument("type", nargs="?", metavar="TYPE")
+    made = add("type", "drafting:draft", "print a type for hilcast.toml from a schema, or from a sample of a topic")
+    given = made.add_mutually_exclusive_group(required=True)
+    given.add_argument("--from", dest="schema", metavar="FILE", help="an Avro schema, a .proto or a descriptor set")
+    given.add_argument("--sample", metavar="TOPIC", help="the newest JSON documents of a topic")
+    made.add_argument("--message", metavar="NAME", help="which message of a Protobuf schema")
     _add_asking(add)
     made = add(
         "verify",

@@ -45,7 +45,7 @@ def changes(before: Config, after: Config, facts: Registered = ()) -> Changes:
     found.lines += _sets("link", *(sorted("-".join(sorted(link)) for link in c.overlay.links) for c in (before, after)))
     found.lines += _tables("type", before.types, after.types)
     found.lines += _tables("groups of", before.distribution, after.distribution)
-    found.lines += _sets("source", *([str(source.topic) for source in c.sources] for c in (before, after)))
+    found.lines += _tables("source", _sources(before), _sources(after))
     for name in ("home_shards", "wide_shards"):
         old, new = getattr(before.settings, name), getattr(after.settings, name)
         found.lines += [f"~ {name}: {old} -> {new}"] if old != new else []
@@ -61,6 +61,12 @@ def changes(before: Config, after: Config, facts: Registered = ()) -> Changes:
     found.dormant.sort()
     found.awake.sort()
     return found
+
+
+def _sources(config: Config) -> dict[str, object]:
+    """By topic, or by pattern."""
+    named = {source.topic: source for source in config.sources}
+    return {**named, **{f"like {pattern.pattern}": pattern.source for pattern in config.patterns}}
 
 
 def _sets(noun: str, before: Iterable[str], after: Iterable[str]) -> list[str]:

@@ -23,14 +23,29 @@ from urllib.parse import urlsplit
 
 from state import overlay as overlays
 from state.errors import ConfigError
-from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX, fence_rounds
-from state.names import NAME, TOPIC_NAME, TYPE_NAME
+from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX, PATH_MAX, fence_rounds
+from state.names import ENVELOPE_HEADERS, NAME, OUR_HEADERS, TOPIC_NAME, TYPE_NAME
 from state.overlay import Overlay
 from state.reductions.parameters import SETTINGS, check_parameters
+from state.schema_settings import SchemaRegistry, check_formats, embedded, read_registry, read_schema
 from state.secrets import ClientSettings, redacted
-from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType, Kind, Pruning
+from state.space.event_type import DIMENSIONS_DEFAULT, FORMATS, Attribute, EventType, Format, Kind, Pruning
 from state.space.ranks import ABSENT, PRESENT_MAX, rank, unrank
-from state.tables import Table, boolean, choice, fraction, integer, list_of, named, shown, text
+from state.tables import (
+    Scalar,
+    Table,
+    boolean,
+    choice,
+    flat,
+    fraction,
+    integer,
+    list_of,
+    named,
+    scalar,
+    scalar_text,
+    shown,
+    text,
+)
 from state.tables import table as a_table
 from state.topics import Topics, metric_name
 
@@ -42,6 +57,7 @@ __all__ = [
     "Overlay",
     "Settings",
     "Source",
+    "SourcePattern",
     "Topics",
     "load",
     "parse",
@@ -57,8 +73,8 @@ BUDGET_MAX = 10**12
 SHARED = ("overlay", "types", "sources", "distribution")
 """Tables that all deployments of an overlay must have in common."""
 SHARED_SETTINGS = ("home_shards", "wide_shards")
-
-Scalar = str | int | float | bool
+SHARED_BYTES_MAX = 900_000
+"""It is one record of the registry."""
 
 
 # --- what a configuration holds -----------------------------------------------------------------------------
@@ -80,11 +96,27 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A topic of an existing producer: plain JSON that enters the overlay at `broker` as events of `type`."""
+    """A topic of an existing producer: plain values that enter the overlay at `broker` as events of `type`."""
 
     topic: str
-    broker: str
+    broker: str | None
+    """None: the record's header `broker_header` names it."""
     type: str
+    format: Format | None = None
+    """What its values are written in; None: what the type says."""
+    broker_header: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePattern:
+    """Topics of existing producers by a regular expression, which must match their whole name."""
+
+    pattern: str
+    source: Source
+    """What each of them is; its topic is empty."""
+
+    def matches(self, topic: str) -> bool:
+        return re.fullmatch(self.pattern, topic) is not None
 
 
 CLUSTERINGS = ("forgy", "k-means", "pairwise", "spanning-tree")
@@ -132,6 +164,8 @@ class Config:
     overlay: Overlay
     types: dict[str, EventType]
     sources: tuple[Source, ...] = ()
+    """Topics of existing producers: those that the file names and, in `with_topics`, those that patterns match."""
+    patterns: tuple[SourcePattern, ...] = ()
     kafka: ClientSettings[str] = field(default_factory=ClientSettings)
     """Further settings of Kafka clients, as text."""
     redis: ClientSettings[Scalar] = field(default_factory=ClientSettings)
@@ -141,6 +175,7 @@ class Config:
     settings: Settings = field(default_factory=Settings)
     distribution: dict[str, Distribution] = field(default_factory=dict)
     """Brokers with group topics."""
+    schemas: SchemaRegistry | None = None
     tables: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
     """What was read, table by table; it may hold passwords."""
     version: int = field(default=0, compare=False)
@@ -150,18 +185,47 @@ class Config:
     def topics(self) -> Topics:
         return Topics(self.deployment.prefix)
 
+    def with_topics(self, existing: Collection[str], sinks: Collection[str] = ()) -> Config:
+        """This configuration with every topic of the cluster among its sources that a pattern matches.
+
+        Guarantee: a topic that the file names is what the file says; of several patterns the first counts; none is
+        under the prefix, Kafka's own (`__...`) or one of `sinks`, for what is delivered must not enter again.
+        Cost: one match per pattern and topic; the configuration itself where it has no pattern.
+        """
+        if not self.patterns:
+            return self
+        taken = {source.topic for source in self.sources} | set(sinks)
+        found = list(self.sources)
+        for topic in sorted(set(existing) - taken):
+            if topic.startswith("__") or self.topics.owns(topic):
+                continue
+            pattern = next((pattern for pattern in self.patterns if pattern.matches(topic)), None)
+            if pattern is not None:
+                found.append(replace(pattern.source, topic=topic))
+        return replace(self, sources=tuple(found))
+
+    def reads(self, topic: str) -> bool:
+        """Tell whether a topic is a source, or would be one if it were there."""
+        return any(source.topic == topic for source in self.sources) or any(p.matches(topic) for p in self.patterns)
+
     def fence_rounds(self) -> int:
         """How many rounds `hilcast wait` makes."""
         return fence_rounds(self.overlay.diameter(), any(t.advertisements for t in self.types.values()))
 
     @cached_property
     def shared(self) -> bytes:
-        """What all deployments of an overlay must have in common, as JSON: no address, no password, no host.
+        """What all deployments of an overlay must have in common, as JSON: no address, no password, no host, no file.
 
         Guarantee: equal bytes mean that nothing of it differs, the order of types and attributes included.
+        Schemas are in it themselves: where it is read, a path would lead nowhere, or to another schema.
         """
         shards = {name: getattr(self.settings, name) for name in SHARED_SETTINGS}
         tables = {name: self.tables[name] for name in SHARED if name in self.tables}
+        types = cast(Mapping[str, Mapping[str, object]], self.tables.get("types", {}))
+        schemas = {name: one.schema for name, one in self.types.items() if one.schema is not None}
+        if schemas:
+            within = {name: {**types[name], "schema": embedded(schema)} for name, schema in schemas.items()}
+            tables["types"] = {name: within.get(name, table) for name, table in types.items()}
         return json.dumps({**tables, "settings": shards}, default=_as_json, separators=(",", ":")).encode()
 
     def adopting(self, shared: bytes, version: int = 0) -> Config:
@@ -172,7 +236,11 @@ class Config:
             **cast(dict[str, object], given["settings"]),
         }
         own = {name: table for name, table in self.tables.items() if name not in SHARED}
-        faults: list[str] = []
+        types = cast(dict[str, dict[str, object]], given.get("types", {}))
+        paths = [name for name, table in types.items() if isinstance(table.get("schema"), str)]
+        faults = [f"types.{name}.schema: what is in common holds the schema itself, not a path" for name in paths]
+        if faults:
+            raise ConfigError(faults)
         config = _read_config(Table({**own, **given, "settings": settings}, "", faults), None)
         if faults:
             raise ConfigError(faults)
@@ -184,7 +252,9 @@ class Config:
 
         That is the overlay, the types (attributes in order, grid, cubes, reduction, parameters,
         advertisements, budgets of pruning, matcher) and the numbers of shards; not addresses, hosts, sources or the
-        file's own order.
+        file's own order. Nor where attributes are read from and in which format: boxes and states are the same. A
+        sample of publications that pruning judges by may then be of attributes that were elsewhere: it judges what
+        is worth pruning, never what is delivered.
         """
         facts = {
             "brokers": sorted(self.overlay.brokers),
@@ -201,6 +271,7 @@ def _facts(event_type: EventType) -> dict[str, object]:
     facts["attributes"] = [[a.name, a.kind, a.min, a.max, a.values, a.imprecise] for a in event_type.attributes]
     budgets = event_type.pruning
     facts["pruning"] = [budgets.advertisements, budgets.subscriptions]
+    del facts["format"], facts["schema"], facts["subject"]
     # A file that names none of these has the fingerprint that it always had.
     if budgets == Pruning():
         del facts["pruning"]
@@ -259,7 +330,7 @@ def parse(content: str, directory: Path | None = None) -> Config:
 def _read_config(root: Table, directory: Path | None) -> Config:
     overlay_table, types_table, deployment_table = map(root.table, ("overlay", "types", "deployment"))
     overlay = _read_overlay(overlay_table)
-    types = {name: _read_type(types_table, name, below) for name, below in types_table.tables()}
+    types = {name: _read_type(types_table, name, below, directory) for name, below in types_table.tables()}
     if not types_table.raw and root.raw.get("types", {}) == {}:
         root.fault("types", "must hold at least one event type" if "types" in root.raw else "missing")
     deployment = _read_deployment(deployment_table, overlay, directory)
@@ -267,20 +338,28 @@ def _read_config(root: Table, directory: Path | None) -> Config:
     _check_collisions(overlay_table, overlay, topics)
     kafka = _read_client(root.table("kafka"), deployment_table, "kafka")
     redis = _read_client(root.table("redis"), deployment_table, "redis")
+    sources, patterns = _read_sources(root, overlay, types, topics)
+    schemas = read_registry(root)
+    check_formats(root, types, [*sources, *(pattern.source for pattern in patterns)], schemas)
     config = Config(
         deployment=deployment,
         overlay=overlay,
         types=types,
-        sources=_read_sources(root, overlay, types, topics),
-        kafka=ClientSettings({name: _as_text(value) for name, value in kafka.items()}),
+        sources=sources,
+        patterns=patterns,
+        kafka=ClientSettings({name: scalar_text(value) for name, value in kafka.items()}),
         redis=ClientSettings(redis),
-        spark=ClientSettings({name: _as_text(value) for name, value in _flat(root.table("spark")).items()}),
+        spark=ClientSettings({name: scalar_text(value) for name, value in flat(root.table("spark")).items()}),
         settings=_read_settings(root.table("settings")),
         distribution=_read_distribution(root.table("distribution"), overlay),
+        schemas=schemas,
         tables=root.raw,
     )
     deployment_table.end()
     root.end()
+    if not root.faults and len(config.shared) > SHARED_BYTES_MAX:
+        reason = f"what deployments have in common is {len(config.shared)} bytes, more than {SHARED_BYTES_MAX}"
+        root.fault("types", f"{reason}; large schemas belong in a registry")
     return config
 
 
@@ -417,28 +496,65 @@ def _threshold(value: object) -> float | Literal["fit"]:
     return fraction(value)
 
 
-def _read_sources(root: Table, overlay: Overlay, types: Mapping[str, EventType], topics: Topics) -> tuple[Source, ...]:
+def _read_sources(
+    root: Table, overlay: Overlay, types: Mapping[str, EventType], topics: Topics
+) -> tuple[tuple[Source, ...], tuple[SourcePattern, ...]]:
     sources: list[Source] = []
+    patterns: list[SourcePattern] = []
     for number, raw in enumerate(root.take("sources", list_of(a_table, distinct=False), ()), 1):
         table = Table(raw, f"sources[{number}]", root.faults)
-        table.need("topic", "broker", "type")
-        source = Source(
-            topic=table.take("topic", named(TOPIC_NAME), ""),
-            broker=table.take("broker", named(NAME), ""),
-            type=table.take("type", named(TYPE_NAME), ""),
-        )
-        # As collisions go by metric name, and any client may come along, the whole prefix is taken.
-        if metric_name(source.topic).startswith(metric_name(f"{topics.prefix}.")):
+        source = _read_source(table, overlay, types)
+        pattern = table.take("pattern", _expression, None)
+        table.end()
+        if pattern is not None:
+            if pattern in [other.pattern for other in patterns]:
+                table.fault("pattern", f"{pattern!r} is given twice")
+            patterns.append(SourcePattern(pattern, source))
+            continue
+        if topics.owns(source.topic):
             table.fault("topic", f"{source.topic!r} is under the prefix {topics.prefix!r}, hilcast's own topics")
         if source.topic and source.topic in [other.topic for other in sources]:
             table.fault("topic", f"{source.topic!r} is given twice")
-        if source.broker and _lacks(overlay.brokers, source.broker):
-            table.fault("broker", f"{source.broker!r} is no broker of the overlay")
-        if source.type and _lacks(types, source.type):
-            table.fault("type", f"{source.type!r} is no event type")
-        table.end()
         sources.append(source)
-    return tuple(sources)
+    return tuple(sources), tuple(patterns)
+
+
+def _read_source(table: Table, overlay: Overlay, types: Mapping[str, EventType]) -> Source:
+    table.need("type")
+    _one_of(table, "topic", "pattern")
+    _one_of(table, "broker", "broker_header")
+    source = Source(
+        topic=table.take("topic", named(TOPIC_NAME), ""),
+        broker=table.take("broker", named(NAME), None),
+        type=table.take("type", named(TYPE_NAME), ""),
+        format=cast(Format | None, table.take("format", choice(*FORMATS), None)),
+        broker_header=table.take("broker_header", _header, None),
+    )
+    if source.broker and _lacks(overlay.brokers, source.broker):
+        table.fault("broker", f"{source.broker!r} is no broker of the overlay")
+    if source.type and _lacks(types, source.type):
+        table.fault("type", f"{source.type!r} is no event type")
+    return source
+
+
+def _one_of(table: Table, first: str, second: str) -> None:
+    """Note it unless exactly one of two keys is given."""
+    if not table.is_sound or (first in table.raw) != (second in table.raw):
+        return
+    if first in table.raw:
+        table.fault(second, f"{first} is given already; give one of the two")
+    else:
+        table.fault(first, f"missing; or give {second}")
+
+
+def _expression(value: object) -> str:
+    try:
+        re.compile(text(value))
+    except re.error as error:
+        raise ValueError(f"must be a regular expression: {error}") from error
+    if not text(value):
+        raise ValueError("must be a regular expression of topic names")
+    return text(value)
 
 
 # --- settings of other software -----------------------------------------------------------------------------
@@ -457,7 +573,7 @@ _TAKEN = {
 
 def _read_client(table: Table, deployment: Table, client: str) -> dict[str, Scalar]:
     """The settings of `[kafka]`, and those of `[deployment]` written `"kafka.NAME" = ...`; Redis the same."""
-    settings = _flat(table)
+    settings = flat(table)
     for name, reason in _TAKEN[client].items():
         if name in settings:
             table.fault(name, reason)
@@ -465,7 +581,7 @@ def _read_client(table: Table, deployment: Table, client: str) -> dict[str, Scal
         name = key.removeprefix(f"{client}.")
         if name == key:
             continue
-        value = deployment.take(key, _scalar, "")
+        value = deployment.take(key, scalar, "")
         if name in settings:
             deployment.fault(key, f"is also given in [{client}]")
         elif name in _TAKEN[client]:
@@ -474,36 +590,10 @@ def _read_client(table: Table, deployment: Table, client: str) -> dict[str, Scal
     return settings
 
 
-def _flat(table: Table) -> dict[str, Scalar]:
-    """All settings of a table; `security.protocol = ...` unquoted is a table to TOML, and means the same."""
-    settings: dict[str, Scalar] = {}
-    for key, value in table.raw.items():
-        if isinstance(value, dict):
-            below = _flat(Table(value, table.at(key), table.faults))
-            found = {f"{key}.{name}": setting for name, setting in below.items()}
-        else:
-            found = {key: table.take(key, _scalar, "")}
-        for name in found:
-            if name in settings:
-                table.fault(name, "is given twice")
-        settings |= found
-    return settings
-
-
-def _scalar(value: object) -> Scalar:
-    if not isinstance(value, str | int | float | bool):
-        raise ValueError("must be text, a number, true or false")
-    return value
-
-
-def _as_text(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 # --- event types --------------------------------------------------------------------------------------------
 
 
-def _read_type(types: Table, name: str, table: Table) -> EventType:
+def _read_type(types: Table, name: str, table: Table, directory: Path | None) -> EventType:
     if not TYPE_NAME.fullmatch(name):
         types.fault(name, f"the name of a type must match {TYPE_NAME.pattern}")
     attributes_table = table.table("attributes")
@@ -525,11 +615,14 @@ def _read_type(types: Table, name: str, table: Table) -> EventType:
         pruning=_read_pruning(table.table("pruning")),
         matcher=table.take("matcher", choice(*MATCHERS), "bitmap"),
         matcher_parameters=_read_matcher_parameters(table),
+        format=cast(Format, table.take("format", choice(*FORMATS), "json")),
+        subject=table.take("subject", text, None),
     )
     if event_type.pruning.advertisements is not None and not event_type.advertisements:
         table.fault("pruning", "a budget for advertisements needs advertisements = true")
     _check_grid(table, event_type, attributes_table.raw.keys())
     _check_parameters(table, event_type)
+    event_type = replace(event_type, schema=read_schema(table, attributes, directory))
     table.end()
     return event_type
 
@@ -596,6 +689,7 @@ def _read_attribute(name: str, table: Table) -> Attribute:
     low, high = table.take("min", _raw, None), table.take("max", _raw, None)
     values = table.take("values", list_of(text), None)
     imprecise = table.take("imprecise", choice("certain", "possible"), None)
+    path, header, key = _read_place(table)
     table.end()
     if kind is None:  # nothing below can be judged
         return Attribute(name, "text")
@@ -607,8 +701,58 @@ def _read_attribute(name: str, table: Table) -> Attribute:
         table.fault("values", f"only a category has values, not a {kind}")
     if imprecise and kind not in ("int", "float", "timestamp"):
         table.fault("imprecise", f"only int, float and timestamp can be imprecise, not {kind}")
+    if imprecise and (header is not None or key):
+        table.fault("imprecise", "only what is in the document can be imprecise, not a header or the key")
     certainty = cast(Literal["certain", "possible"] | None, imprecise)
-    return _with_domain(Attribute(name, cast(Kind, kind), None, None, values or (), certainty), table, low, high)
+    attribute = Attribute(name, cast(Kind, kind), None, None, values or (), certainty, path, header, key)
+    return _with_domain(attribute, table, low, high)
+
+
+def _read_place(table: Table) -> tuple[tuple[str, ...] | None, str | None, bool]:
+    """Where an attribute is: path, header, key; at most one of them is given."""
+    place = (
+        table.take("path", _path, None),
+        table.take("header", _header, None),
+        table.take("key", boolean, False),
+    )
+    given = [name for name in ("path", "header", "key") if name in table.raw and table.raw[name] is not False]
+    for name in given[1:]:
+        table.fault(name, f"{given[0]} is given already; an attribute is in one place")
+    return place
+
+
+def _path(value: object) -> tuple[str, ...]:
+    """The members of a path: dots descend, and a part in double quotes may hold a dot.
+
+    >>> _path('order."a.b".c')
+    ('order', 'a.b', 'c')
+    """
+    rest, parts = text(value), []
+    while True:
+        match = re.match(r'"((?:[^"\\]|\\.)*)"|([^".]+)', rest)
+        if match is None:
+            raise ValueError(f"must be members with dots between, none of them empty, not {shown(value)}")
+        quoted, plain = match.groups()
+        parts.append(plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+        rest = rest[match.end() :]
+        if not parts[-1] or (rest and rest[0] != "."):
+            raise ValueError(f"must be members with dots between, none of them empty, not {shown(value)}")
+        if not rest:
+            break
+        rest = rest[1:]
+    if len(parts) > PATH_MAX:
+        raise ValueError(f"must descend at most {PATH_MAX} members, not {len(parts)}")
+    return tuple(parts)
+
+
+def _header(value: object) -> str:
+    """A header that records bring along: not those that hilcast writes, drops or may add itself."""
+    name = text(value)
+    if not name:
+        raise ValueError("must name a header")
+    if name.startswith(OUR_HEADERS) or name in ENVELOPE_HEADERS:
+        raise ValueError(f"{name!r} is a header that hilcast itself writes")
+    return name
 
 
 def _raw(value: object) -> object:
@@ -625,7 +769,7 @@ def _with_domain(attribute: Attribute, table: Table, low: object, high: object) 
     both = low_bound is not None and high_bound is not None
     if both and rank(attribute, low_bound) >= rank(attribute, high_bound):
         table.fault("max", f"must be greater than min: {shown(low_bound)} .. {shown(high_bound)}")
-    return Attribute(attribute.name, attribute.kind, low_bound, high_bound, attribute.values, attribute.imprecise)
+    return replace(attribute, min=low_bound, max=high_bound)
 
 
 _BOUND_OF_KIND = {

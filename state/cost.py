@@ -23,7 +23,7 @@ from state.keys import is_wide
 from state.reductions.parameters import forwards_ranges, range_cap
 from state.routing.junction import Junction
 from state.space.boxes import Boxes
-from state.space.decode import decode
+from state.space.decode import Event, rank_events
 from state.space.event_type import EventType
 from state.space.grid import Grid
 from state.space.packing import Geometry, pack
@@ -120,12 +120,12 @@ def cost(filter: Filter, event_type: EventType, grid: Grid) -> Cost:
     )
 
 
-def measured(filter: Filter, event_type: EventType, grid: Grid, values: Sequence[bytes | None]) -> Sample:
-    """Count how many of these values (JSON) match, and how many a link would carry; what is no event is left out.
+def measured(filter: Filter, event_type: EventType, grid: Grid, events: Sequence[Event | None]) -> Sample:
+    """Count how many of these events match, and how many a link would carry; None, which is no event, is left out.
 
     Guarantee: `matching` is exact (docs/filters.md).
     """
-    batch = decode(event_type, values)
+    batch = rank_events(event_type, events)
     rows = np.flatnonzero(batch.valid)
     holds = compile_filter(filter, event_type)
     matching = sum(holds(batch.event(int(row))) for row in rows)

@@ -28,8 +28,10 @@ import numpy as np
 from state.arrays import Bools, Floats, Ints
 from state.filters.evaluate import compile, matches_batch
 from state.filters.tree import Filter
-from state.space.decode import RankBatch, decode
-from state.space.event_type import EventType
+from state.plain_events import Beside, plain_event
+from state.space.decode import RankBatch, decode, rank_events
+from state.space.encodings.schemas import NO_SCHEMAS, Schemas
+from state.space.event_type import EventType, Format
 
 NEVER = float("inf")
 LARGE_BYTES = 900_000
@@ -94,6 +96,10 @@ class Publication:
     """The code with which it was refused."""
     size: int = 0
     """Bytes of its key, value and headers: what Kafka measures."""
+    beside: Beside = field(default_factory=dict)
+    """What its headers and key hold of attributes."""
+    format: Format | None = None
+    """What its value is written in; None: what its type says."""
 
 
 class Delivered(NamedTuple):
@@ -266,6 +272,7 @@ def judge(
     *,
     cut_ms: Mapping[str, float] | None = None,
     cut_publications: bool = False,
+    schemas: Schemas = NO_SCHEMAS,
 ) -> Judgement:
     """Compare deliveries with flooding.
 
@@ -284,7 +291,7 @@ def judge(
     may: list[Ints] = [np.empty(0, np.int64)]
     must: list[Ints] = [np.empty(0, np.int64)]
     lossy: set[int] = set()
-    by_type = _columns(types, publications, world)
+    by_type = _columns(types, publications, world, schemas)
     for name, columns in by_type.items():
         columns.admit([claim for claim in advertisements if claim.type == name])
         for claim in subscriptions:
@@ -369,12 +376,17 @@ class _Columns:
     """The publications of one type, column by column."""
 
     def __init__(
-        self, event_type: EventType, rows: list[int], publications: Sequence[Publication], world: _World
+        self,
+        event_type: EventType,
+        rows: list[int],
+        publications: Sequence[Publication],
+        world: _World,
+        schemas: Schemas,
     ) -> None:
         self.type = event_type
         self.rows = rows
         here = [publications[row] for row in rows]
-        self.batch: RankBatch = decode(event_type, [p.value for p in here])
+        self.batch: RankBatch = _read(event_type, here, schemas)
         self.events = np.array([world.names[p.source, p.id] for p in here], np.int64)
         self.sent, self.routed = np.array([p.sent_ms for p in here]), np.array([p.routed_ms for p in here])
         self.brokers = np.array([p.broker for p in here], dtype=object)
@@ -382,7 +394,9 @@ class _Columns:
         excused = np.array([p.refused == "too-large" and max(p.size, len(p.value)) >= LARGE_BYTES for p in here], bool)
         self.possible = self.batch.valid & ~excused
         """Rows that may be delivered at all."""
-        self.certain = self.possible & np.array([p.complete for p in here], bool)
+        # a schema that can be had now may not have been to be had then
+        sure = [p.complete and p.refused != "unknown-schema" for p in here]
+        self.certain = self.possible & np.array(sure, bool)
         """Rows whose deliveries must be there, if anybody wants them."""
         self._imprecise = (
             np.zeros(len(rows), bool)
@@ -426,12 +440,24 @@ class _Columns:
         return holds
 
 
-def _columns(types: Mapping[str, EventType], publications: Sequence[Publication], world: _World) -> dict[str, _Columns]:
+def _read(event_type: EventType, publications: Sequence[Publication], schemas: Schemas) -> RankBatch:
+    """The publications of a type: flat JSON by the batch, all others by a reader that the router does not have."""
+    formats = [p.format or event_type.format for p in publications]
+    if event_type.is_flat and set(formats) <= {"json"}:
+        return decode(event_type.written_in("json"), [p.value for p in publications])
+    each = zip(publications, formats, strict=True)
+    events = [plain_event(event_type.written_in(format), p.value, p.beside, schemas) for p, format in each]
+    return rank_events(event_type, events)
+
+
+def _columns(
+    types: Mapping[str, EventType], publications: Sequence[Publication], world: _World, schemas: Schemas
+) -> dict[str, _Columns]:
     rows: dict[str, list[int]] = {name: [] for name in types}
     for row, publication in enumerate(publications):
         if publication.fault is None and publication.type in rows:
             rows[publication.type].append(row)
-    return {name: _Columns(types[name], found, publications, world) for name, found in rows.items()}
+    return {name: _Columns(types[name], found, publications, world, schemas) for name, found in rows.items()}
 
 
 def _wanted(claim: Claim, columns: _Columns, restricted: bool = True) -> Iterator[tuple[Target, Bools, Bools]]:

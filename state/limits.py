@@ -32,6 +32,9 @@ REASON_BYTES_MAX = 2000
 JSON_DEPTH_MAX = 128
 """Levels of brackets in a value that is read; `space/json_scan.py` has the like for events."""
 
+PATH_MAX = 32
+"""How deep an attribute may lie in its document."""
+
 # ── grids ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DIMENSIONS_MAX = 6

@@ -135,7 +135,7 @@ def read_registration(record: Record, config: Config) -> Registration:
     owner = _owner(value, owner_field)
     version = _version(value.get("version"))
     ttl_ms = _ttl(value.get("ttl_ms"))
-    sink = None if advertisement else _sink(value.get("sink"), config.deployment.prefix)
+    sink = None if advertisement else _sink(value.get("sink"), config)
     if "filter" not in value:
         raise HilcastError("bad-value", "the field 'filter' is missing")
     filter = _filter(value["filter"])
@@ -226,13 +226,16 @@ def _ttl(ttl_ms: object) -> int | None:
     return ttl_ms
 
 
-def _sink(sink: object, prefix: str) -> str | None:
+def _sink(sink: object, config: Config) -> str | None:
     if sink is None:
         return None
     if not isinstance(sink, str) or not TOPIC_NAME.fullmatch(sink):
         raise HilcastError("bad-value", f"'sink' must be a legal topic name, not {str(sink)[:80]!r}")
+    prefix = config.deployment.prefix
     if not is_sink(sink, prefix):
         raise HilcastError("bad-value", f"'sink' {sink!r} may not lie under the prefix {prefix!r} or start with '__'")
+    if config.reads(sink):
+        raise HilcastError("bad-value", f"'sink' {sink!r} is a source: what is delivered there would enter again")
     return sink
 
 

@@ -1,4 +1,4 @@
-"""Publications as samples read them: the type and the attributes of one record, however its publisher wrote it.
+"""Publications as samples read them: the type and the document of one record, however its publisher wrote it.
 
 The route query reads whole batches by column (`state/routing/envelope.py`). Here a few records are enough, and nobody
 is told what is wrong with one that cannot be read.
@@ -6,12 +6,14 @@ is told what is wrong with one that cannot be read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from state.config import Config
 from state.messages import Record
+from state.names import FORMAT_HEADER
+from state.space.event_type import EventType, Format, format_named
 
 _STRUCTURED = b"application/cloudevents"
 _NONE = ("", b"")
@@ -20,6 +22,15 @@ _NONE = ("", b"")
 def types_of_sources(config: Config) -> dict[str, str]:
     """By topic of `[[sources]]`: the type of what it holds."""
     return {source.topic: source.type for source in config.sources}
+
+
+def format_of(record: Record, config: Config) -> Format | None:
+    """What a value is written in, where that is not what its type says."""
+    headers = {name.lower(): value or b"" for name, value in record.headers}
+    if headers.get("content-type", b"").lower().startswith(_STRUCTURED):
+        return "json"
+    given = next((source.format for source in config.sources if source.topic == record.topic), None)
+    return given or format_named(dict(record.headers).get(FORMAT_HEADER))
 
 
 def read_publication(record: Record, sources: Mapping[str, str]) -> tuple[str, bytes]:
@@ -40,6 +51,21 @@ def read_publication(record: Record, sources: Mapping[str, str]) -> tuple[str, b
         return _read_structured(record.value or b"")
     given = headers.get("ce_type", b"").decode("utf-8", "replace")
     return given or sources.get(record.topic, ""), record.value or b""
+
+
+def beside_columns(event_type: EventType, records: Sequence[Record]) -> dict[str, list[bytes | None]]:
+    """By attribute that is in a header or in the key: what each of these records holds, as `decode` takes it.
+
+    >>> order = EventType("order", (Attribute("region", "text", header="r"), Attribute("id", "int", key=True)))
+    >>> beside_columns(order, [Record("p", 0, 0, 0, b"7", b"{}", (("r", b"US"), ("r", b"EU")))])
+    {'region': [b'EU'], 'id': [b'7']}
+    """
+    return {
+        attribute.name: [
+            record.key if attribute.header is None else dict(record.headers).get(attribute.header) for record in records
+        ]
+        for attribute in event_type.beside
+    }
 
 
 def _read_structured(value: bytes) -> tuple[str, bytes]:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 T = TypeVar("T")
 
-_SECRET = re.compile(r"password|passwd|secret|token|credential|jaas|key", re.IGNORECASE)
+_SECRET = re.compile(r"password|passwd|secret|token|credential|jaas|key|user\.info", re.IGNORECASE)
 _NO_SECRET = re.compile(r"(location|file|path|type|alias|serializer)$|^username$", re.IGNORECASE)
 _USER_INFO = re.compile(r"(://[^:/@]*:).*@", re.DOTALL)
 _QUERY = re.compile(r"([?&]([^=&]*)=)[^&]*")

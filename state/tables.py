@@ -19,6 +19,7 @@ from state.secrets import redacted
 T = TypeVar("T")
 D = TypeVar("D")
 Reader = Callable[[object], T]
+Scalar = str | int | float | bool
 
 
 class Table:
@@ -177,6 +178,32 @@ def list_of(item: Reader[T], distinct: bool = True) -> Reader[tuple[T, ...]]:
         return tuple(items)
 
     return read
+
+
+def flat(table: Table) -> dict[str, Scalar]:
+    """All settings of a table; `security.protocol = ...` unquoted is a table to TOML, and means the same."""
+    settings: dict[str, Scalar] = {}
+    for key, value in table.raw.items():
+        if isinstance(value, dict):
+            below = flat(Table(value, table.at(key), table.faults))
+            found = {f"{key}.{name}": setting for name, setting in below.items()}
+        else:
+            found = {key: table.take(key, scalar, "")}
+        for name in found:
+            if name in settings:
+                table.fault(name, "is given twice")
+        settings |= found
+    return settings
+
+
+def scalar(value: object) -> Scalar:
+    if not isinstance(value, str | int | float | bool):
+        raise ValueError("must be text, a number, true or false")
+    return value
+
+
+def scalar_text(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def shown(value: object) -> str:

@@ -30,6 +30,16 @@ class Topics:
 
     prefix: str
 
+    def owns(self, topic: str) -> bool:
+        """Tell whether a topic is under the prefix, or Kafka could take it for one that is.
+
+        Collisions go by metric name, and any client may come along: the whole prefix is taken.
+
+        >>> Topics("hilcast").owns("hilcast_deliver.x"), Topics("hilcast").owns("orders")
+        (True, False)
+        """
+        return metric_name(topic).startswith(metric_name(f"{self.prefix}."))
+
     @property
     def subscriptions(self) -> str:
         return f"{self.prefix}.subscriptions"

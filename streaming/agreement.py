@@ -4,7 +4,8 @@
     the file is another one                                the file counts, and all deployments follow it
     it is started for the first time                       it joins: the overlay and types are those that are agreed
 
-What is said of sources and groups of brokers that others host is always theirs.
+What is said of sources and groups of brokers that others host is always theirs. Sources whose records name their broker
+in a header are in common, as types are.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ def merged(config: Config, there: bytes, *, joining: bool) -> bytes:
     brokers, hosts = result["overlay"]["brokers"], config.deployment.hosts
     groups = {b: t for b, t in theirs.get("distribution", {}).items() if b not in hosts and b in brokers}
     groups |= {b: t for b, t in ours.get("distribution", {}).items() if b in hosts}
-    sources = [s for s in theirs.get("sources", []) if s.get("broker") not in (*hosts, None) and s["broker"] in brokers]
-    sources += [s for s in ours.get("sources", []) if s.get("broker") in (*hosts, None)]
+    sources = [s for s in theirs.get("sources", []) if s.get("broker") in set(brokers) - set(hosts)]
+    # where a header names the broker, it is everybody's
+    sources += [s for s in core.get("sources", []) if s.get("broker") is None]
+    sources += [s for s in ours.get("sources", []) if s.get("broker") in hosts]
     if groups:
         result["distribution"] = groups
     if sources:

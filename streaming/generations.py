@@ -31,7 +31,7 @@ from state.topics import inboxes
 from streaming.boot import Boot
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.offsets import Offsets
-from streaming.registry import FactKey, RegistryReader
+from streaming.registry import FactKey, RegistryReader, sinks
 from streaming.sampling import sample
 from streaming.writer import DriverWriter
 
@@ -76,6 +76,14 @@ class Generations:
     def boot(self, config: Config, number: int) -> Boot:
         """What the workers of a generation are told."""
         return Boot(config, number, topic_ids=self.ids)
+
+    def routing(self, config: Config, number: int) -> Boot:
+        """What the workers of its route query are told: with the topics that patterns match now.
+
+        Later ones are found by the watch.
+        """
+        found = config.with_topics(retried(self.topics.existing), sinks(self.registry.facts.values()))
+        return self.boot(found, number)
 
     def known(self, config: Config) -> Generation | None:
         """The generation of the checkpoint, if it can be continued."""

@@ -17,6 +17,7 @@ from infra.kafka import open_transport
 from infra.kafka.reading import between, every
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.kafka.transport import Partition, missing_topic
+from infra.schema_registry import open_schemas
 from state.config import Config
 from state.control.facts import Fact
 from state.distribution.regrouping import Announce, Close, Effect, Measure, Prepare, Regrouping, Switch
@@ -45,6 +46,7 @@ class GroupKeeper:
         self.generation = generation
         self._keeper, self._index, self._produce, self._flush = keeper, index, produce, flush
         self._transport = open_transport(config)
+        self._schemas = open_schemas(config)
         self._regrouping = Regrouping(config, self._read_spans())
         self._seen: dict[Partition, int] = {}
         """How far publications have been looked at."""
@@ -57,7 +59,7 @@ class GroupKeeper:
         """Do what is due; `ended` counts the route batches that have ended, as `Queries.ended` does."""
         due = self._regrouping.due(time.monotonic())
         if due:
-            self._regrouping.observe(self._newest())
+            self._regrouping.observe(self._newest(), self._schemas)
             lost = self._index.groups_missing(due, self.generation)
             self._regrouping.look(time.monotonic(), lost)
         while (effect := self._regrouping.next(ended())) is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import redis
@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 
 from infra.kafka.dialects import librdkafka
 from infra.logs import logger, set_up
+from infra.schema_registry import open_schemas
 from state.compiled_part import CompiledPart
 from state.config import Config
 from state.control.protocol import Republish, encode
@@ -28,6 +29,7 @@ from state.redis_index import RedisIndex, Version, groups_version, trouble
 from state.routing.junction import Junction
 from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot
+from state.space.encodings.schemas import Schemas
 from state.space.grid import Grid
 from streaming.boot import Boot
 
@@ -42,8 +44,9 @@ STALE_AFTER_S = 3.0
 class Held:
     """The index of one generation, as far as it is loaded."""
 
-    def __init__(self, config: Config, generation: int) -> None:
+    def __init__(self, config: Config, generation: int, schemas: Schemas) -> None:
         self.config = config
+        self.schemas = schemas
         self.generation = generation
         self.keys = index_keys(config, config.deployment.hosts)
         self.grids = {name: Grid.of(event_type) for name, event_type in config.types.items()}
@@ -103,7 +106,7 @@ class Held:
         for (broker, type_name), junction in self._junctions.items():
             by_type[type_name][broker] = junction
         sharing = {broker: held for broker, (_, held) in self.sharing.items()}
-        self.snapshot = Snapshot(self.config, epoch, by_type, sharing)
+        self.snapshot = Snapshot(self.config, epoch, by_type, sharing, schemas=self.schemas)
 
 
 class IndexCache:
@@ -114,10 +117,17 @@ class IndexCache:
         self.redis = RedisIndex(boot.config)
         self._held: Held | None = None
         self._asked: dict[Key, float] = {}
+        self._schemas = open_schemas(boot.config)
         self._producer: Producer | None = None
 
-    def snapshot(self) -> Snapshot:
-        """The index that is in force now; waits until it is complete."""
+    def snapshot(self, topics: Collection[str] = ()) -> Snapshot:
+        """The index that is in force now; waits until it is complete.
+
+        `topics`: what the query reads. Which of them are sources by a pattern, the configuration in force says.
+        """
+        return self._complete().reading(topics)
+
+    def _complete(self) -> Snapshot:
         started, told = time.monotonic(), ""
         while True:
             why = self._refresh()
@@ -152,7 +162,7 @@ class IndexCache:
         shared = self.redis.configuration(generation)
         if shared is None:
             return "the index in redis is not complete"
-        held = Held(self.config.adopting(shared), generation)
+        held = Held(self.config.adopting(shared), generation, self._schemas)
         why = self._load(held, run)
         if not why:
             if self._held is not None:

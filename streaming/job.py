@@ -28,7 +28,6 @@ from state.space.grid import Grid
 from state.topics import guarded
 from state.warm import warm
 from streaming.agreement import file_hash, merged, proposal
-from streaming.boot import Boot
 from streaming.broker_clock import BrokerClock
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.generations import Generations, Seeded
@@ -99,7 +98,7 @@ class Job:
         self.checkpoint.record(_jvm_pid(spark))
         listener = self.listener = ProgressListener(self.config, 0, self.lease.commit)
         spark.streams.addListener(listener)
-        boot = Boot(self.config, 0, topic_ids=ids)
+        boot = self.generations.routing(self.config, 0)
         self.queries = Queries(spark, boot, None, self.checkpoint, self.offsets, self._lost)
         metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
         if metrics is not None:
@@ -316,6 +315,7 @@ class Job:
             redis=self.redis,
             topics=self.topics,
             writer=self.writer,
+            route=self.queries.follow,
         )
 
     def _begin_groups(self, generation: int) -> None:
@@ -325,9 +325,8 @@ class Job:
             self.groups = None
         if self.config.topics.groups not in self.topics.existing():
             return
-        self.groups = GroupKeeper(
-            self.config, generation, self.topics, self.redis, self.writer.produce, self.writer.flush
-        )
+        config = self.generations.routing(self.config, generation).config
+        self.groups = GroupKeeper(config, generation, self.topics, self.redis, self.writer.produce, self.writer.flush)
         for key, fact in self.registry.facts.items():
             self.groups.follow(key, fact)
 

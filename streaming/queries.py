@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from infra.logs import logger
+from state.config import Config
 from state.errors import HilcastError, StateUnreadable
 from state.routing.envelope import input_topics
 from streaming import control, route
@@ -119,12 +120,26 @@ class Queries:
         self.start("control")
 
     def adopt(self, boot: Boot) -> None:
-        """Route with another configuration: where its input is another one, the route query is started anew."""
-        before, self._boots["route"] = self._boots["route"], boot
-        if input_topics(before.config) != input_topics(boot.config):
+        """Route with another configuration: where its input is another one, the route query is started anew.
+
+        It goes on where its group stands, and reads a topic that is new from its beginning. What it had begun is
+        repeated, with equal delivery ids; nothing is left out.
+        """
+        query, topics = self._queries["route"], input_topics(boot.config)
+        self._boots["route"] = boot
+        if topics == query.topics:
+            return
+        new, gone = sorted(set(topics) - set(query.topics)), sorted(set(query.topics) - set(topics))
+        _log.info("what is routed changed: new %s, gone %s", new, gone)
+        query.topics = topics
+        if self.runs("route"):
+            self.ended("route")  # what ended is counted before its query is gone
             self.stop("route")
-            self._queries["route"].topics = input_topics(boot.config)
             self.start("route")
+
+    def follow(self, config: Config) -> None:
+        """Route what this configuration reads, where topics came or went that its patterns match (`adopt`)."""
+        self.adopt(replace(self._boots["route"], config=config))
 
     def _try(self, query: _Query) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from infra.kafka import Transport
 from infra.kafka.reading import Follower
 from state.config import Config
@@ -59,3 +61,8 @@ class RegistryReader:
 
     def close(self) -> None:
         self._follower.close()
+
+
+def sinks(facts: Iterable[Fact]) -> set[str]:
+    """The topics that live subscriptions are delivered to instead of their client's own."""
+    return {fact.sink for fact in facts if fact.live and fact.sink is not None}

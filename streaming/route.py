@@ -75,7 +75,7 @@ def route_batches(boot: Boot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
         if batch.num_rows == 0:
             continue
         if snapshot is None:
-            snapshot = worker.snapshot()
+            snapshot = worker.snapshot(input_topics(boot.config))
         routing = route(snapshot, batch)
         for out in routing.batches():
             assert (row_bytes(out) <= OUTPUT_BYTES_MAX).all(), "what Kafka would not take must not reach its sink"

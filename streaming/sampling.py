@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from infra.kafka import Transport
 from infra.kafka.reading import between
+from infra.schema_registry import open_schemas
 from state.config import Config
 from state.control.samples import pruned_types, samples_of
 from state.messages import Record
@@ -19,8 +20,9 @@ def sample(config: Config, transport: Transport) -> dict[str, list[dict[str, obj
     types = pruned_types(config)
     if not types:
         return {}
+    config = config.with_topics(transport.topics())
     topics = [config.topics.publications, *(source.topic for source in config.sources if source.type in types)]
-    return samples_of(_last(transport, topics), config)
+    return samples_of(_last(transport, topics), config, open_schemas(config))
 
 
 def _last(transport: Transport, topics: list[str]) -> Iterator[Record]:

@@ -85,7 +85,7 @@ class Succession:
         yield from self._until_built()
         self._put_in_force()
         self._take_over()
-        self._queries.adopt(self._boot())
+        self._queries.adopt(self._generations.routing(self.config, self.number))
         yield True
 
     def _beside(self) -> Iterator[bool]:
@@ -99,7 +99,7 @@ class Succession:
         yield from self._until_whole()
         self._put_in_force()
         self._listener.release("control", self.config, self.number)
-        self._queries.adopt(self._boot())
+        self._queries.adopt(self._generations.routing(self.config, self.number))
         yield True
 
     def _boot(self) -> Boot:

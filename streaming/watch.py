@@ -2,7 +2,7 @@
 
     every 0.25 s   registry and timers; something to do for idle workers
     every second   index parts that Redis lost; groups; figures for `status` and the metrics
-    every 5 s      topics that were deleted under us
+    every 5 s      topics that were deleted under us; topics that a pattern of sources matches
 
 A duty that Kafka or Redis does not let it do now is done the next time.
 """
@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException
 
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger
+from state.config import Config
 from state.control.protocol import Republish
 from state.errors import HilcastError
 from state.keys import Key, index_keys
@@ -28,7 +29,7 @@ from streaming.boot import Boot
 from streaming.broker_clock import BrokerClock
 from streaming.group_keeper import GroupKeeper
 from streaming.progress import ProgressListener
-from streaming.registry import RegistryReader
+from streaming.registry import RegistryReader, sinks
 from streaming.timers import Timers
 from streaming.writer import DriverWriter
 
@@ -67,6 +68,7 @@ class Watch:
         redis: RedisIndex,
         topics: TopicKeeper,
         writer: DriverWriter,
+        route: Callable[[Config], None],
     ) -> None:
         self.config = config = boot.config
         self.generation = boot.generation
@@ -75,6 +77,7 @@ class Watch:
         """Topics that must not be lost and were not there at the last look."""
         self.registry, self.timers, self.groups, self.listener = registry, timers, groups, listener
         self.redis, self.topics, self.writer = redis, topics, writer
+        self._route = route
         self.clock, self._ended = clock, ended
         self._keys = index_keys(config, config.deployment.hosts)
         self._beaten = (float("-inf"), 0)
@@ -87,6 +90,7 @@ class Watch:
             _Duty(WATCH_S, self._regroup),
             _Duty(WATCH_S, self._note),
             _Duty(TOPICS_S, self._watch_topics),
+            _Duty(TOPICS_S, self._watch_sources),
         ]
 
     def look(self) -> None:
@@ -191,6 +195,11 @@ class Watch:
         if recreated:
             some = f"{', '.join(recreated[:5])}{' ...' if len(recreated) > 5 else ''}"
             _log.warning("recreated topics that had gone: %s", some)
+
+    def _watch_sources(self) -> None:
+        """Have topics routed that a pattern matches and that were not there before."""
+        if self.config.patterns:
+            self._route(self.config.with_topics(self.topics.existing(), sinks(self.registry.facts.values())))
 
     def _guard_topics(self) -> None:
         """Stop if a topic is lost that must not be; twice unseen is gone, for a node may just not know of it yet."""

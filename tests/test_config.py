@@ -430,7 +430,26 @@ def test_what_is_accepted_has_a_grid(attributes: int, named: int) -> None:
 @pytest.mark.parametrize(
     ("source", "fault"),
     [
-        ('broker = "b1"\ntype = "stock.quote"', "sources[1].topic: missing"),
+        ('broker = "b1"\ntype = "stock.quote"', "sources[1].topic: missing; or give pattern"),
+        ('topic = "t"\ntype = "stock.quote"', "sources[1].broker: missing; or give broker_header"),
+        (
+            'topic = "t"\npattern = "t"\nbroker = "b1"\ntype = "stock.quote"',
+            "sources[1].pattern: topic is given already",
+        ),
+        (
+            'topic = "t"\nbroker = "b1"\nbroker_header = "x"\ntype = "stock.quote"',
+            "sources[1].broker_header: broker is given already",
+        ),
+        (
+            'pattern = "t("\nbroker = "b1"\ntype = "stock.quote"',
+            "sources[1].pattern: must be a regular expression: missing )",
+        ),
+        ('pattern = ""\nbroker = "b1"\ntype = "stock.quote"', "sources[1].pattern: must be a regular"),
+        (
+            'topic = "t"\nbroker_header = "hilcast_x"\ntype = "stock.quote"',
+            "sources[1].broker_header: 'hilcast_x' is a header that hilcast itself",
+        ),
+        ('topic = "t"\nbroker = "b1"\nformat = "xml"\ntype = "stock.quote"', "sources[1].format: must be one of"),
         ('topic = "a b"\nbroker = "b1"\ntype = "stock.quote"', "sources[1].topic: must match"),
         (
             'topic = "hilcast.publications"\nbroker = "b1"\ntype = "stock.quote"',
@@ -455,6 +474,111 @@ def test_a_topic_is_a_source_once() -> None:
     """Two readings of one topic would contradict each other."""
     source = '[[sources]]\ntopic = "t"\nbroker = "b1"\ntype = "stock.quote"\n'
     assert _faults(_with(source * 2)) == ["sources[2].topic: 't' is given twice"]
+
+
+def test_a_pattern_is_a_source_once() -> None:
+    """The second of two equal patterns could never count."""
+    source = '[[sources]]\npattern = "t.*"\nbroker = "b1"\ntype = "stock.quote"\n'
+    assert _faults(_with(source * 2)) == ["sources[2].pattern: 't.*' is given twice"]
+
+
+def test_topics_that_patterns_match_become_sources() -> None:
+    """A named topic stays as it is named, the first pattern counts, and ours, Kafka's and sinks are never sources."""
+    config = parse(
+        _with("""
+[[sources]]
+topic = "orders.de"
+broker = "b1"
+type = "stock.quote"
+[[sources]]
+pattern = 'orders\\..*'
+broker_header = "x-broker"
+type = "stock.quote"
+[[sources]]
+pattern = '.*'
+broker = "b3"
+type = "stock.quote"
+""")
+    )
+    cluster = ["orders.de", "orders.fr", "trades", "hilcast.routed", "hilcast_x", "__consumer_offsets", "out"]
+    found = {source.topic: source for source in config.with_topics(cluster, sinks=["out"]).sources}
+    assert set(found) == {"orders.de", "orders.fr", "trades"}
+    assert (found["orders.de"].broker, found["trades"].broker) == ("b1", "b3")
+    assert (found["orders.fr"].broker, found["orders.fr"].broker_header) == (None, "x-broker")
+    assert [source.topic for source in config.sources] == ["orders.de"]
+    assert config.with_topics(cluster).fingerprint() == config.fingerprint()
+    assert config.reads("orders.es")
+    assert parse(SMALL).with_topics(cluster) == parse(SMALL)
+    assert not parse(SMALL).reads("orders.es")
+
+
+def _placed(place: str) -> str:
+    return SMALL + f'x = {{ kind = "int", {place} }}\n'
+
+
+@pytest.mark.parametrize(
+    ("place", "members"),
+    [
+        ('path = "order.customer.country"', ("order", "customer", "country")),
+        ("path = 'order.\"a.b\".c'", ("order", "a.b", "c")),
+        ('path = \'"say \\"hi\\""\'', ('say "hi"',)),
+        ('path = "x"', ("x",)),
+        ('header = "x-region"', ()),
+        ("key = true", ()),
+        ("key = false", ("x",)),
+    ],
+)
+def test_where_an_attribute_is(place: str, members: tuple[str, ...]) -> None:
+    """Dots descend, a quoted part may hold a dot, and a header or the key takes the place of the document."""
+    config = parse(_placed(place))
+    attribute = config.types["stock.quote"].attribute("x")
+    assert attribute.members == members
+    assert (attribute.header == "x-region", attribute.key) == ("header" in place, place == "key = true")
+    assert config.fingerprint() == parse(_placed("key = false")).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("place", "fault"),
+    [
+        *[(f"path = '{path}'", "path: must be members") for path in ("", ".", "a.", ".a", "a..b", 'a."".b', 'a"b"')],
+        *[(f"path = '{path}'", "path: must be members") for path in ('"a', '"a"b', 'a."b')],
+        ("path = 3", "path: must be text"),
+        (f"path = '{'a.' * 32}a'", "path: must descend at most 32 members, not 33"),
+        ('header = ""', "header: must name a header"),
+        ('header = "ce_type"', "header: 'ce_type' is a header that hilcast itself writes"),
+        ('header = "hilcast_epoch"', "header: 'hilcast_epoch' is a header that"),
+        ("key = 1", "key: must be true or false"),
+        ('key = true, imprecise = "possible"', "imprecise: only what is in the document"),
+        ('path = "a", header = "b"', "header: path is given already; an attribute is in one place"),
+        ('header = "b", key = true', "key: header is given already"),
+    ],
+)
+def test_faults_of_places(place: str, fault: str) -> None:
+    """A place that cannot be is refused with its place in the file."""
+    (found,) = _faults(_placed(place))
+    assert found.startswith(f'types."stock.quote".attributes.x.{fault}')
+
+
+def test_formats() -> None:
+    """A type and a source may name a format; it makes no new generation."""
+    written = _with("""
+[types.order]
+format = "protobuf"
+[types.order.attributes]
+x = { kind = "int" }
+[schemas]
+url = "http://127.0.0.1:8081"
+[[sources]]
+topic = "t"
+broker = "b1"
+format = "avro"
+type = "order"
+""")
+    config = parse(written)
+    order = config.types["order"]
+    assert (order.format, order.schema, order.subject) == ("protobuf", None, None)
+    assert config.sources[0].format == "avro"
+    assert config.fingerprint() == parse(written.replace('format = "protobuf"', "")).fingerprint()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from state.control.home import Home
 from state.cost import Sample, cost, measured
 from state.filters.grammar import parse
 from state.keys import Key
+from state.plain_events import plain_event
 from state.space.grid import Grid
 from state.space.points import ranks
 from tests import oracle
@@ -133,8 +134,9 @@ def test_measured_by_the_oracle(text, reduction):
             event.pop(draw.choice("xy"))
         events.append(event)
     quote = config_of(reduction, parameters="parameters = { cap = 2 }" if reduction == "mics" else "").types["t"]
-    values = [json.dumps(event).encode() for event in events] + [b"[]", b"no JSON", None]
-    sample = measured(parse(text, quote), quote, Grid.of(quote), values)
+    values = [json.dumps(event).encode() for event in events] + [b"[]", b"no JSON", b""]
+    read = [plain_event(quote, value, {}) for value in values]
+    sample = measured(parse(text, quote), quote, Grid.of(quote), read)
     assert sample.publications == 200
     assert sample.matching == sum(oracle.evaluate(text, event, ATTRIBUTES) for event in events)
     assert sample.matching <= sample.crossing <= 200

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from producers.client.encoding import Encoder
 from state.messages import Headers, Record, delivery_id, read_members
 
 CUT = "…"
@@ -31,6 +32,7 @@ class Delivery:
     """Equal on every copy: `hilcast_delivery`."""
     client: str
     _subscriptions: set[str] = field(repr=False)
+    _encoder: Encoder | None = field(default=None, repr=False)
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
@@ -78,8 +80,11 @@ class Delivery:
 
     @property
     def event(self) -> dict[str, object]:
-        """The attributes of the event."""
-        return self._structured.get("data", {}) if self._structured else json.loads(self.value)  # type: ignore[return-value]
+        """What the event says; of a type that is not JSON, as JSON would say it."""
+        if self._structured:
+            return self._structured.get("data", {})  # type: ignore[return-value]
+        read = None if self._encoder is None else self._encoder.read(self.type, self.record)
+        return json.loads(self.value) if read is None else read  # type: ignore[no-any-return]
 
     def _attribute(self, name: str) -> str | None:
         if self._structured:
@@ -128,7 +133,7 @@ def header(headers: Headers, name: str) -> str | None:
     return None if not found or found[-1] is None else found[-1].decode("utf-8", "replace")
 
 
-def read_delivery(record: Record, client: str, memory: Memory) -> Delivery | None:
+def read_delivery(record: Record, client: str, memory: Memory, encoder: Encoder | None = None) -> Delivery | None:
     """The delivery that a record brings to a client; None for a repeat and for what is somebody else's."""
     found = read_named(record, client)
     if found is None:
@@ -136,7 +141,7 @@ def read_delivery(record: Record, client: str, memory: Memory) -> Delivery | Non
         return None
     id, named = found
     subscriptions = memory.new(id, [name for name in named.split(",") if name and name != CUT])
-    return None if subscriptions is None else Delivery(record, id, client, subscriptions)
+    return None if subscriptions is None else Delivery(record, id, client, subscriptions, encoder)
 
 
 def read_named(record: Record, client: str) -> tuple[str, str] | None:

@@ -23,7 +23,8 @@ from state.config import Config
 from state.errors import FilterError, HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.geometry import geometry
-from state.messages import Headers
+from state.messages import Headers, Record
+from state.publications import beside_columns
 from state.redis_index import RedisIndex, away
 from state.space.decode import decode
 from state.space.event_type import Attribute, EventType
@@ -57,10 +58,15 @@ class Mapper:
         self._config = config
         self._known: dict[str, Grid] = {}
 
-    def headers(self, type: str, value: bytes) -> Headers:
-        """The header of an event; none where it is no point of its type: not an object, or with an interval in it."""
+    def headers(self, type: str, value: bytes, given: Headers = (), key: bytes | None = None) -> Headers:
+        """The header of an event; none where it is no point of its type: not an object, or with an interval in it.
+
+        Where attributes are (`given`: the record's headers), the configuration says.
+        """
         grid = self.grid(type)
-        batch = decode(EventType(type, tuple(map(_spreading, grid.attributes))), [value])
+        event_type = EventType(type, tuple(self._spreading(type, attribute) for attribute in grid.attributes))
+        record = Record("", 0, 0, 0, key, value, given)
+        batch = decode(event_type, [value], beside_columns(event_type, [record]))
         is_point = batch.valid[0] and batch.highs is None
         return ((EVENT_HEADER, map_event(grid, batch.ranks[0])),) if is_point else ()
 
@@ -102,7 +108,11 @@ class Mapper:
             raise HilcastError("unknown-type", f"no grid under {place} in Redis: is the job running (`hilcast run`)?")
         return grid
 
-
-def _spreading(attribute: Attribute) -> Attribute:
-    """The attribute, open to intervals wherever its kind can be: a grid does not say whether its type is."""
-    return replace(attribute, imprecise="certain" if attribute.kind in _ORDERED else None)
+    def _spreading(self, type: str, attribute: Attribute) -> Attribute:
+        """The attribute where it is, open to intervals wherever its kind can be: a grid says neither."""
+        known = self._config.types.get(type)
+        if known is not None and attribute.name in known.dimension:
+            place = known.attribute(attribute.name)
+            attribute = replace(attribute, path=place.path, header=place.header, key=place.key)
+        spreads = attribute.kind in _ORDERED and bool(attribute.members)
+        return replace(attribute, imprecise="certain" if spreads else None)

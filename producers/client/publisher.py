@@ -10,13 +10,15 @@ import msgspec
 
 from infra.kafka import Name, Transport, open_transport
 from infra.kafka.transport import missing_topic
+from producers.client.encoding import Encoder
 from producers.client.mapping_option import Mapped, open_mapper
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Output
+from state.space.places import placed
 
 Event = Mapping[str, object] | bytes | str
-"""Attributes, or their JSON, which is then forwarded byte for byte."""
+"""The document as subscribers get it, or its JSON, which is then forwarded byte for byte."""
 
 
 class Publisher:
@@ -29,6 +31,9 @@ class Publisher:
 
         with Publisher(config, broker="b1", type="stock.quote", source="exchange") as publisher:
             publisher.publish({"symbol": "IBM", "price": 99.5})
+
+    What is published is the document, as it is. Where the type has attributes elsewhere than at its top,
+    `publish_attributes` takes them by name and puts each in its place: below other members, in a header, in the key.
     """
 
     def __init__(
@@ -41,11 +46,12 @@ class Publisher:
         mapping: Mapped = False,
         transport: Transport | Name = "confluent",
     ) -> None:
-        self._topic = config.topics.publications
+        self._topic, self._types = config.topics.publications, config.types
         self._broker, self._type, self._source = broker, type, source
         self._owned = isinstance(transport, str)
         self._transport = open_transport(config, transport) if isinstance(transport, str) else transport
         self._mapper = open_mapper(config, mapping)
+        self._encoder = Encoder(config)
         self._known = False
 
     def publish(
@@ -54,6 +60,7 @@ class Publisher:
         *,
         id: str | None = None,
         key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
         broker: str | None = None,
         type: str | None = None,
         source: str | None = None,
@@ -61,7 +68,8 @@ class Publisher:
         """Hand over one event and return its id; without one it gets an id of its own.
 
         Events of equal `key` stand in one partition and are routed in order. Two events of one source and id are
-        one event to every subscriber.
+        one event to every subscriber. `headers` travel with it. Attributes and JSON text are written in the format of
+        the type; bytes are sent as they are.
         """
         broker, type = broker or self._broker, type or self._type
         if broker is None or type is None:
@@ -69,23 +77,47 @@ class Publisher:
         if not self._known:
             self._require_topic()
         id, value = id or str(uuid.uuid4()), _json(event)
-        headers = {
+        said: dict[str, str | bytes] = {
             "ce_specversion": "1.0",
             "ce_id": id,
             "ce_source": source or self._source,
             "ce_type": type,
             "ce_broker": broker,
+            **(headers or {}),
         }
-        mapped = () if self._mapper is None else self._mapper.headers(type, value)
-        self._transport.send(
-            Output(
-                self._topic,
-                key.encode() if isinstance(key, str) else key,
-                value,
-                (*((name, text.encode()) for name, text in headers.items()), *mapped),
-            )
-        )
+        given = tuple((name, _bytes(text)) for name, text in said.items())
+        raw_key = None if key is None else _bytes(key)
+        mapped = () if self._mapper is None else self._mapper.headers(type, value, given, raw_key)
+        if not isinstance(event, bytes) and not self._encoder.is_json(type):
+            value = self._encoder.written(type, value)
+        self._transport.send(Output(self._topic, raw_key, value, (*given, *mapped)))
         return id
+
+    def publish_attributes(
+        self,
+        attributes: Mapping[str, object],
+        *,
+        id: str | None = None,
+        key: str | bytes | None = None,
+        broker: str | None = None,
+        type: str | None = None,
+        source: str | None = None,
+    ) -> str:
+        """Hand over an event given by the attributes of its type: each is put where the configuration says it is.
+
+        What is no attribute becomes a member of its own name. `key` is for types that have no attribute there.
+        """
+        type = type or self._type
+        if type not in self._types:
+            raise HilcastError("unknown-type", f"{type!r} is none of {', '.join(self._types)}")
+        try:
+            document, headers, own_key = placed(self._types[type], attributes)
+        except ValueError as error:
+            raise HilcastError("bad-event", str(error)) from error
+        if key is not None and own_key is not None:
+            raise HilcastError("bad-event", "the key is an attribute of this type, and another one is given")
+        key = key if own_key is None else own_key
+        return self.publish(document, id=id, key=key, headers=dict(headers), broker=broker, type=type, source=source)
 
     def _require_topic(self) -> None:
         if not self._transport.partitions(self._topic):
@@ -111,6 +143,10 @@ class Publisher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
 
 
 def _json(event: Event) -> bytes:

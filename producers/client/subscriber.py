@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from infra.kafka import Name, Transport
 from infra.kafka.transport import Partition, Place, Reader
 from producers.client.delivery import Delivery, Memory, read_delivery, read_named
+from producers.client.encoding import Encoder
 from producers.client.inbox import TIMEOUT_S, Filter, Receipt, RefusedError, Registrant, Request
 from producers.client.mapping_option import Mapped, open_mapper
 from producers.client.membership import Following
@@ -65,6 +66,7 @@ class Subscriber(Registrant):
         self.group = f"{config.deployment.prefix}.client.{client}"
         self._topics = [config.topics.deliver(client), *sinks]
         self._start = start
+        self._encoder = Encoder(config)
         self._memory = Memory(memory)
         self._unite_s = unite_s
         self._groups = Following(self._transport, config.topics.groups, client)
@@ -261,7 +263,7 @@ class Subscriber(Registrant):
         position = self._positions[record.topic, record.partition] = record.offset + 1
         if record.topic not in self._topics:
             self._moved |= self._groups.spans.next(record.topic, position) != position
-        delivery = read_delivery(record, self.client, self._memory)
+        delivery = read_delivery(record, self.client, self._memory, self._encoder)
         if self._unite_s > 0:
             self._hold(record, delivery)
             return None

@@ -8,6 +8,7 @@ from itertools import islice
 
 from infra.kafka import open_transport
 from infra.kafka.reading import newest
+from infra.schema_registry import open_schemas
 from producers.cli import config_path
 from producers.commands.output import print_json, table
 from producers.verify.independent_reader import read_publication
@@ -16,6 +17,8 @@ from state.cost import Cost, Sample, measured
 from state.cost import cost as cost_of
 from state.errors import HilcastError
 from state.filters.grammar import parse
+from state.plain_events import plain_event
+from state.space.event_type import EventType
 from state.space.grid import Grid
 
 LOOKED_AT_MAX = 100_000
@@ -30,8 +33,8 @@ def cost(chosen: argparse.Namespace) -> int:
         raise HilcastError("unknown-type", f"{chosen.type!r} is none of {', '.join(config.types)}")
     tree, grid = parse(chosen.filter, event_type), Grid.of(event_type)
     found = cost_of(tree, event_type, grid)
-    values, note = sample_of(config, chosen.type, chosen.sample)
-    sample = measured(tree, event_type, grid, values)
+    events, note = sample_of(config, event_type, chosen.sample)
+    sample = measured(tree, event_type, grid, events)
     if chosen.json:
         print_json(as_json(found, sample, note))
     else:
@@ -39,20 +42,23 @@ def cost(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def sample_of(config: Config, type_name: str, count: int) -> tuple[list[bytes], str]:
-    """The values of the newest publications of a type, and in words why there are fewer, or none."""
+def sample_of(config: Config, event_type: EventType, count: int) -> tuple[list[dict[str, object] | None], str]:
+    """The newest publications of a type, by attributes, and in words why there are fewer, or none."""
     if count == 0:
         return [], "no sample was asked for"
-    sources = {source.topic: source for source in config.sources if source.type == type_name}
-    values: list[bytes] = []
+    events: list[dict[str, object] | None] = []
+    schemas = open_schemas(config)
     try:
         transport = open_transport(config)
         try:
+            config = config.with_topics(transport.topics())
+            sources = {source.topic: source for source in config.sources if source.type == event_type.name}
             for record in islice(newest(transport, [config.topics.publications, *sources]), LOOKED_AT_MAX):
                 found = read_publication(record, config, sources.get(record.topic))
-                if found.type == type_name and found.fault is None:
-                    values.append(found.value)
-                if len(values) == count:
+                if found.type == event_type.name and found.fault is None:
+                    written = event_type.written_in(found.format)
+                    events.append(plain_event(written, found.value, found.beside, schemas))
+                if len(events) == count:
                     break
         finally:
             transport.close()
@@ -60,7 +66,7 @@ def sample_of(config: Config, type_name: str, count: int) -> tuple[list[bytes], 
         if error.code not in ("kafka-away", "kafka-read"):
             raise
         return [], error.reason
-    return values, "" if values else f"no publication of {type_name} is in Kafka"
+    return events, "" if events else f"no publication of {event_type.name} is in Kafka"
 
 
 def as_json(found: Cost, sample: Sample, note: str) -> dict[str, object]:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from itertools import islice
+from typing import TYPE_CHECKING
 
+from infra.kafka import open_transport
+from infra.kafka.reading import newest
 from producers.cli import config_path
 from producers.commands.output import Style, print_json, table
-from state.config import load
+from producers.verify.independent_reader import read_publication
+from state.config import Config, load
 from state.flooding import NEVER, Judgement
-from state.topics import needed
+from state.plain_events import plain_event
+from state.topics import needed, published
+from state.type_sketch import likeness, unlike
+
+if TYPE_CHECKING:
+    from infra.doctor import Check
 
 
 def verify(chosen: argparse.Namespace) -> int:
@@ -50,12 +60,46 @@ def report(judgement: Judgement, style: Style) -> str:
     return "\n".join([*lines, word])
 
 
+LOOKED_AT = 2_000
+"""Publications, the newest ones, that are held against their types."""
+
+
+def looks(config: Config) -> list[Check]:
+    """One check for each type of which something was published lately: do its events still look like it?
+
+    It never fails: what is absent may be meant so, and nothing is lost beyond the grid. It says what to look at.
+    """
+    from infra.doctor import Check
+
+    transport = open_transport(config)
+    try:
+        config = config.with_topics(transport.topics())
+        sources = {source.topic: source for source in config.sources}
+        events: dict[str, list[dict[str, object]]] = {}
+        for record in islice(newest(transport, published(config)), LOOKED_AT):
+            found = read_publication(record, config, sources.get(record.topic))
+            if found.fault is None:
+                event = plain_event(config.types[found.type], found.value, found.beside)
+                events.setdefault(found.type, []).extend([] if event is None else [event])
+    finally:
+        transport.close()
+    checks = []
+    for name, seen in sorted(events.items()):
+        said = unlike(likeness(config.types[name], seen))
+        detail = f"the newest {len(seen):,} look like their type"
+        advice = "see what producers send now, and `hilcast type --sample` for what it would look like"
+        checks.append(Check(f"events {name}", True, "; ".join(said) or detail, advice if said else ""))
+    return checks
+
+
 def doctor(chosen: argparse.Namespace) -> int:
     """Print every check with what to do; 1 if one fails."""
     from infra.doctor import checks
 
     config = load(config_path(chosen))
     found = checks(config, needed(config))
+    if all(check.ok for check in found if check.name in ("Kafka", "topics")):
+        found += looks(config)
     if chosen.json:
         print_json([dataclasses.asdict(check) for check in found])
     else:

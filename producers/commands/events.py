@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -22,7 +23,9 @@ from state.errors import HilcastError
 def publish(chosen: argparse.Namespace) -> int:
     """Publish the argument, or every line of standard input that is not empty; lines leave as they came."""
     config = load(config_path(chosen))
+    is_json = chosen.type not in config.types or config.types[chosen.type].format == "json"
     lines = _lines() if chosen.event == "-" else iter([chosen.event.encode()])
+    headers = dict(_header(text) for text in chosen.header)
     given = {"broker": chosen.broker, "type": chosen.type, "source": chosen.source}
     with Publisher(config, **given, mapping=chosen.mapping) as publisher:
         for number, line in enumerate(lines, 1):
@@ -32,8 +35,17 @@ def publish(chosen: argparse.Namespace) -> int:
                 )
             if not _is_object(line):
                 print(f"hilcast: event {number} is not a JSON object and will be refused (bad-event)", file=sys.stderr)
-            print(f"{chosen.source}#{publisher.publish(line, id=chosen.id, key=chosen.key)}")
+            # text is written in the format of its type
+            event = line if is_json else line.decode("utf-8", "replace")
+            print(f"{chosen.source}#{publisher.publish(event, id=chosen.id, key=chosen.key, headers=headers)}")
     return 0
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise HilcastError("bad-event", f"a header is NAME=VALUE, not {text!r}")
+    return name, value
 
 
 def _lines() -> Iterator[bytes]:
@@ -74,6 +86,9 @@ def as_line(delivery: Delivery, style: Style) -> str:
     """A delivery for people."""
     at = time.strftime("%H:%M:%S", time.localtime(delivery.record.timestamp_ms / 1000))
     value = delivery.value.decode("utf-8", "replace")
+    if not value.lstrip().startswith("{"):
+        said = _event(delivery)
+        value = value if said is None else json.dumps(said, ensure_ascii=False)
     where = f"{delivery.broker} {delivery.type}"
     ids = ",".join(delivery.subscriptions)
     event = f"{delivery.source}#{delivery.event_id}"
@@ -105,5 +120,5 @@ def as_json(delivery: Delivery) -> dict[str, object]:
 def _event(delivery: Delivery) -> dict[str, object] | None:
     try:
         return delivery.event
-    except ValueError:
+    except (ValueError, HilcastError):
         return None

@@ -15,6 +15,7 @@ import redis
 
 from infra.kafka import Transport, open_transport
 from infra.kafka.reading import every, newest
+from infra.schema_registry import open_schemas
 from producers.cli import config_path
 from producers.commands.output import Style, table
 from producers.verify.independent_reader import read_publication
@@ -23,11 +24,14 @@ from state.config import Config, load
 from state.control.facts import decode_fact
 from state.errors import HilcastError
 from state.explain import NOT_REACHED, Event, Explanation, Hop, Registered, Seen, explained
+from state.flooding import Publication
 from state.keys import Key
 from state.messages import Record
+from state.plain_events import Beside, plain_attributes
 from state.redis_index import RedisIndex, Version
 from state.reductions.reduction import Fate
 from state.space.decode import json_object
+from state.space.encodings.documents import read_document
 
 JSON_ID = "(not published)"
 
@@ -70,22 +74,34 @@ def read_event(chosen: argparse.Namespace, config: Config, transport: Transport)
         raise HilcastError("bad-event", "EVENT is not a JSON object (NaN and Infinity are not JSON)")
     broker, type_name, _ = chosen.subscription
     if "specversion" not in value or "data" not in value:
-        return Event(chosen.broker or broker, chosen.type or type_name, chosen.source, JSON_ID, value)
+        type_name = chosen.type or type_name
+        attributes = _attributes(config, type_name, value, {})
+        return Event(chosen.broker or broker, type_name, chosen.source, JSON_ID, attributes)
     data = value["data"]
     if not isinstance(data, dict):
         raise HilcastError("bad-event", "the data of the structured CloudEvent is not a JSON object")
+    type_name = chosen.type or str(value.get("type", type_name))
     return Event(
         chosen.broker or str(value.get("broker", broker)),
-        chosen.type or str(value.get("type", type_name)),
+        type_name,
         str(value.get("source", chosen.source)),
         str(value.get("id", JSON_ID)),
-        data,
+        _attributes(config, type_name, data, {}),
     )
+
+
+def _attributes(config: Config, type_name: str, document: dict[str, object], beside: Beside) -> dict[str, object]:
+    """The attributes of an event by name: its document where that has them, or where its type is not known."""
+    event_type = config.types.get(type_name)
+    if event_type is None or event_type.is_flat:
+        return document
+    return plain_attributes(event_type, document, beside)
 
 
 def _published(chosen: argparse.Namespace, config: Config, transport: Transport) -> Event:
     """The newest publication of that source and id."""
     wanted = chosen.event.encode()
+    config = config.with_topics(transport.topics())
     sources = {source.topic: source for source in config.sources}
     for record in newest(transport, [config.topics.publications, *sources]):
         found = read_publication(record, config, sources.get(record.topic))
@@ -95,12 +111,23 @@ def _published(chosen: argparse.Namespace, config: Config, transport: Transport)
             raise HilcastError(
                 found.fault, f"the publication at {_place(record)} is refused by the router: see dead letters"
             )
-        attributes = json_object(found.value)
-        if attributes is None:
+        type_name = chosen.type or found.type
+        document = _document(config, type_name, found)
+        if document is None:
             raise HilcastError("bad-event", f"the publication at {_place(record)} is not a JSON object")
+        attributes = _attributes(config, type_name, document, found.beside)
         source, id = found.source.decode("utf-8", "replace"), found.id.decode("utf-8", "replace")
-        return Event(chosen.broker or found.broker, chosen.type or found.type, source, id, attributes)
+        return Event(chosen.broker or found.broker, type_name, source, id, attributes)
     raise HilcastError("unknown-event", f"no publication {chosen.event!r} is in Kafka (SOURCE#ID, or JSON)")
+
+
+def _document(config: Config, type_name: str, found: Publication) -> dict[str, object] | None:
+    """What a publication says, in whatever it is written; of a type that is not known as JSON."""
+    event_type = config.types.get(type_name)
+    written = None if event_type is None else event_type.written_in(found.format)
+    if written is None or written.format == "json":
+        return json_object(found.value)
+    return read_document(written, found.value, open_schemas(config))
 
 
 def _place(record: Record) -> str:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from infra.kafka import Transport, open_transport
 from infra.kafka.reading import every
 from infra.kafka.transport import Partition
+from infra.schema_registry import open_schemas
 from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
 from producers.verify.independent_reader import identity, read_delivered, read_publication
 from producers.verify.route_log import RouteLog, control_progress
@@ -82,7 +83,9 @@ class Verification:
         topics = self._topics
         progress = list(self._read(topics.progress))
         log = RouteLog(progress)
-        destinations = self._destinations(sinks(self.config, self._read(topics.subscriptions)))
+        asked = sinks(self.config, self._read(topics.subscriptions))
+        self.config = self.config.with_topics(self._transport.topics(), asked)
+        destinations = self._destinations(asked)
         shared = shared_topics(self.config, self._transport.topics())
         self.deliveries = [d for record in self._read(*destinations) for d in read_delivered(record)]
         self.deliveries += self._shared(shared)
@@ -114,6 +117,7 @@ class Verification:
             histories[topics.advertisements],
             cut_ms=cut_for_members(self.config, self._cut([*destinations, *shared]), shared, members),
             cut_publications=any(self._first(name) > 0 for name in self._inputs()),
+            schemas=open_schemas(self.config),
         )
 
     def _shared(self, topics: list[str]) -> list[Delivered]:

@@ -10,6 +10,9 @@ from producers.client.delivery import header, read_shared
 from state.config import Config, Source
 from state.flooding import Delivered, Publication
 from state.messages import Record, delivery_id
+from state.names import FORMAT_HEADER
+from state.plain_events import beside_of
+from state.space.event_type import Format, format_named
 
 ATTRIBUTES = ("specversion", "id", "source", "type", "broker")
 
@@ -35,7 +38,7 @@ def read_publication(record: Record, config: Config, source: Source | None = Non
             "id": f"{record.partition}/{record.offset}".encode(),
             "source": f"kafka:{record.topic}".encode(),
             "type": source.type.encode(),
-            "broker": source.broker.encode(),
+            "broker": (source.broker or "").encode() or dict(record.headers).get(source.broker_header or "") or None,
         }
         found = {name: found[name] or defaults[name] for name in ATTRIBUTES}
     broker, type_name = _text(found["broker"]), _text(found["type"])
@@ -47,6 +50,8 @@ def read_publication(record: Record, config: Config, source: Source | None = Non
         value=value,
         content=content(record),
         sent_ms=float(record.timestamp_ms),
+        beside=beside_of(config.types[type_name], record.headers, record.key) if type_name in config.types else {},
+        format="json" if structured else _format(record, source),
         fault=_fault(found, broker, type_name, config),
         size=len(record.key or b"") + len(record.value or b"") + _header_bytes(record),
     )
@@ -112,6 +117,13 @@ def _structured(record: Record) -> tuple[dict[str, bytes | None], bytes]:
 
 def _text(value: bytes | None) -> str:
     return (value or b"").decode("utf-8", "replace")
+
+
+def _format(record: Record, source: Source | None) -> Format | None:
+    """What a value is written in, where that is not what its type says."""
+    return (
+        source.format if source is not None and source.format else format_named(dict(record.headers).get(FORMAT_HEADER))
+    )
 
 
 def _fault(found: dict[str, bytes | None], broker: str, type_name: str, config: Config) -> str | None:

@@ -17,10 +17,14 @@ import msgspec
 
 from state.advertisements.observations import Observations
 from state.config import Config
+from state.errors import HilcastError
 from state.messages import Record
-from state.publications import read_publication, types_of_sources
+from state.publications import format_of, read_publication, types_of_sources
 from state.space.cells import uniform_starts
+from state.space.encodings.documents import read_document
+from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 from state.space.event_type import Attribute, EventType, Pruning
+from state.space.places import attributes_of
 from state.space.ranks import grid_span, unrank
 
 SAMPLE_MAX = 500
@@ -31,17 +35,27 @@ TEXT_MAX = 200
 Sample = Sequence[Mapping[str, object]]
 
 
-def samples_of(records: Iterable[Record], config: Config) -> dict[str, list[dict[str, object]]]:
+def samples_of(
+    records: Iterable[Record], config: Config, schemas: Schemas = NO_SCHEMAS
+) -> dict[str, list[dict[str, object]]]:
     """The last publications of each type that is pruned, of these records; what cannot be read is left out."""
     types = pruned_types(config)
     found: dict[str, deque[dict[str, object]]] = {name: deque(maxlen=SAMPLE_MAX) for name in types}
     sources = types_of_sources(config)
     for record in records:
         name, value = read_publication(record, sources)
-        short = abridged(_decoded(value), types[name]) if name in types else None
-        if short is not None:
-            found[name].append(short)
+        document = (
+            _decoded(types[name].written_in(format_of(record, config)), value, schemas) if name in types else None
+        )
+        if isinstance(document, dict):
+            found[name].append(abridged(_attributes(types[name], document, record), types[name]))
     return {name: list(some) for name, some in found.items()}
+
+
+def _attributes(event_type: EventType, document: dict[str, object], record: Record) -> Mapping[str, object]:
+    if event_type.is_flat:
+        return document
+    return attributes_of(event_type, document, dict(record.headers), record.key)
 
 
 def pruned_types(config: Config) -> dict[str, EventType]:
@@ -49,16 +63,18 @@ def pruned_types(config: Config) -> dict[str, EventType]:
     return {name: event_type for name, event_type in config.types.items() if event_type.pruning != Pruning()}
 
 
-def _decoded(value: bytes) -> object:
-    """What is no JSON is nothing."""
+def _decoded(event_type: EventType, value: bytes, schemas: Schemas) -> object:
+    """What is not written as it should be is nothing."""
     try:
+        if event_type.format != "json":
+            return read_document(event_type, value, schemas, attributes_only=True)
         return msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, HilcastError):
         return None
 
 
-def abridged(event: object, event_type: EventType) -> dict[str, object] | None:
-    """What a publication says of the attributes of its type, long texts cut; None if it is no JSON object.
+def abridged(event: Mapping[str, object], event_type: EventType) -> dict[str, object]:
+    """What a publication says of the attributes of its type, long texts cut.
 
     Intervals count as absent here, as anything does that is no single value.
 
@@ -66,8 +82,6 @@ def abridged(event: object, event_type: EventType) -> dict[str, object] | None:
     >>> abridged({"x": 3, "name": "a" * 300, "other": [1, 2]}, t) == {"x": 3, "name": "a" * 200}
     True
     """
-    if not isinstance(event, dict):
-        return None
     known = {a.name: event.get(a.name) for a in event_type.attributes}
     return {
         name: value[:TEXT_MAX] if isinstance(value, str) else value

@@ -44,8 +44,10 @@ from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.geometry import geometry
 from state.messages import Record, Span
-from state.publications import read_publication, types_of_sources
+from state.publications import beside_columns, format_of, read_publication, types_of_sources
 from state.space.decode import decode
+from state.space.encodings.schemas import NO_SCHEMAS, Schemas
+from state.space.event_type import Format
 
 # ── effects ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -176,18 +178,19 @@ class Regrouping:
             return
         groups.put(type_name, id, fact.owner or "", boxes)
 
-    def observe(self, records: Iterable[Record]) -> None:
+    def observe(self, records: Iterable[Record], schemas: Schemas = NO_SCHEMAS) -> None:
         """Take notice of publications, to know where they fall; what cannot be read is left out."""
-        values: dict[str, list[bytes]] = {name: [] for name in sorted(self.config.types)}
+        seen: dict[tuple[str, Format], list[tuple[bytes, Record]]] = {}
         sources = types_of_sources(self.config)
         for record in records:
             name, value = read_publication(record, sources)
-            if name in values:
-                values[name].append(value)
-        for name, seen in values.items():
-            if not seen:
-                continue
-            batch = decode(self.config.types[name], seen)
+            if name in self.config.types:
+                format = format_of(record, self.config) or self.config.types[name].format
+                seen.setdefault((name, format), []).append((value, record))
+        for (name, format), some in sorted(seen.items(), key=lambda one: one[0]):
+            event_type = self.config.types[name].written_in(format)
+            beside = beside_columns(event_type, [record for _, record in some])
+            batch = decode(event_type, [value for value, _ in some], beside, schemas)
             points = np.ascontiguousarray(batch.ranks[batch.valid])
             for state in self._brokers.values():
                 if state.groups is not None:

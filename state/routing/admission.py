@@ -22,7 +22,9 @@ from state.messages import Output, Record, quoted
 from state.routing.envelope import Envelopes, Refusal
 from state.routing.junction import Junction
 from state.routing.snapshot import Snapshot
-from state.space.decode import RankBatch, decode_arrow
+from state.space.decode import RankBatch, decode_arrow, joined
+from state.space.encodings.schemas import Schemas
+from state.space.event_type import EventType, format_named
 from state.topics import Topics
 
 OVERHEAD_BYTES = 2048
@@ -81,15 +83,58 @@ class Examined:
 
 def examine(envelopes: Envelopes, snapshot: Snapshot, type_name: str, rows: Ints) -> Examined:
     """Read the events of one type and tell which can be routed."""
-    event_type, values = snapshot.config.types[type_name], envelopes.values
-    events = decode_arrow(event_type, values if len(rows) == len(envelopes) else values.take(pa.array(rows)))
-    why = Refusal("bad-event", "the value is not a JSON object")
-    refused = dict.fromkeys(rows[~events.valid].tolist(), why)
+    event_type = snapshot.config.types[type_name]
+    events = _read(envelopes, event_type, rows, snapshot.schemas)
+    refused = _unreadable(envelopes, event_type, rows, events)
     if event_type.advertisements:
         refused |= _not_advertised(envelopes, snapshot.junctions[type_name], rows, events)
     refused |= _too_large(envelopes, rows)
     usable = np.isin(rows, list(refused), invert=True) if refused else events.valid
     return Examined(rows, events, _entered(envelopes, rows, usable), refused)
+
+
+def _read(envelopes: Envelopes, event_type: EventType, rows: Ints, schemas: Schemas) -> RankBatch:
+    """The events of these rows, each in its own format."""
+    codes = envelopes.format.codes[rows]
+    if (codes < 0).all():
+        return _read_alike(envelopes, event_type, rows, schemas)
+    # names of no format of ours mean what the type says
+    formats = [format_named(text.encode()) or event_type.format for text in envelopes.format.texts] + [
+        event_type.format
+    ]
+    parts = []
+    for format in sorted(set(formats)):
+        members = np.flatnonzero(np.array([one == format for one in formats])[codes])
+        if len(members):
+            part = _read_alike(envelopes, event_type.written_in(format), rows[members], schemas)
+            parts.append((members, part))
+    return parts[0][1] if len(parts) == 1 else joined(event_type, len(rows), parts)
+
+
+def _read_alike(envelopes: Envelopes, event_type: EventType, rows: Ints, schemas: Schemas) -> RankBatch:
+    values = envelopes.values
+    taken = None if len(rows) == len(envelopes) else pa.array(rows)
+    beside = _beside(envelopes, event_type, taken)
+    return decode_arrow(event_type, values if taken is None else values.take(taken), beside, schemas)
+
+
+def _unreadable(envelopes: Envelopes, event_type: EventType, rows: Ints, events: RankBatch) -> dict[int, Refusal]:
+    """What is no event of its type."""
+    refused = {}
+    for i in np.flatnonzero(~events.valid).tolist():
+        row = int(rows[i])
+        format = format_named((envelopes.format[row] or "").encode()) or event_type.format
+        reason = "the value is not a JSON object" if format == "json" else f"the value is not {format} of its schema"
+        why = Refusal("bad-event", reason)
+        refused[row] = Refusal("unknown-schema", events.unknown[i]) if i in events.unknown else why
+    return refused
+
+
+def _beside(envelopes: Envelopes, event_type: EventType, rows: pa.Array | None) -> dict[str, pa.Array]:
+    """By attribute that is in a header or in the key: what these rows (None: all) hold of it."""
+    keys = envelopes.table.column("key")
+    columns = {a.name: keys if a.header is None else envelopes.header(a.header) for a in event_type.beside}
+    return columns if rows is None else {name: column.take(rows) for name, column in columns.items()}
 
 
 def _entered(envelopes: Envelopes, rows: Ints, usable: Bools) -> dict[tuple[str, str | None], Ints]:

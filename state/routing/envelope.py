@@ -10,9 +10,10 @@ application/cloudevents+json`) is read event by event; topics of `[[sources]]` g
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -21,15 +22,13 @@ import pyarrow.compute as pc
 
 from state.arrays import Bools, Bytes, Ints, Offsets
 from state.columns import column
-from state.config import Config
+from state.config import Config, Source
 from state.json_text import read_json
 from state.kernels import njit
+from state.names import ENVELOPE_HEADERS, FORMAT_HEADER, OUR_HEADERS
 
-REQUIRED = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_broker")
 CONTENT_TYPE = "content-type"
 STRUCTURED = b"application/cloudevents"
-DROPPED = "hilcast_"
-"""Incoming headers of this beginning are ours to write, and not passed on."""
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 INPUT = pa.schema(
     [
@@ -84,6 +83,16 @@ class Column:
             self.texts.append(text)
         self.codes[rows] = self.texts.index(text)
 
+    def put_each(self, rows: Ints, texts: Sequence[bytes | None]) -> None:
+        """Give each row its own text. Cost: O(rows), however many texts there are."""
+        codes = {text: code for code, text in reversed(list(enumerate(self.texts)))}
+        for row, given in zip(rows.tolist(), texts, strict=True):
+            text = (given or b"").decode("utf-8", "replace")
+            if text not in codes:
+                codes[text] = len(self.texts)
+                self.texts.append(text)
+            self.codes[row] = codes[text]
+
     def where(self, text: str) -> Ints:
         """The rows that have this text."""
         return np.flatnonzero(self.codes == self.texts.index(text)) if text in self.texts else np.empty(0, np.int64)
@@ -113,6 +122,10 @@ class Envelopes:
     """Positions in the flattened headers of what is passed on (incoming hilcast_* are dropped)."""
     kept_counts: Ints
     missing: dict[str, Bools]
+    ends: Ints
+    """Where the headers of each row end among the flattened ones, as they came in."""
+    format: Column
+    """What a value is written in, where that is not what its type says."""
     refused: dict[int, Refusal] = field(default_factory=dict)
     """By row: what cannot be read."""
     identities: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
@@ -130,6 +143,12 @@ class Envelopes:
         given = zip(rows.tolist(), sources.to_pylist(), ids.to_pylist(), strict=True)
         pairs = [self.identities.get(row, (source, id)) for row, source, id in given]
         return pa.array([source for source, _ in pairs], pa.binary()), pa.array([id for _, id in pairs], pa.binary())
+
+    def header(self, name: str) -> pa.Array:
+        """What the records' own headers of this name hold, of several the last; null where there is none."""
+        last = np.full(len(self), -1, np.int64)
+        _find_last(*column(self.names), self.ends, np.frombuffer(name.encode(), np.uint8), last)
+        return _taken(self.contents, last)
 
     @cached_property
     def kept_names(self) -> Ints:
@@ -171,13 +190,13 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
     n = table.num_rows
     lengths, names, contents = _flatten(table.column("headers"))
     ends = np.cumsum(lengths)
-    last, kinds, dropped = _find(names, ends)
+    last, formats, kinds, dropped = _find(names, ends)
     sizes = np.append(np.diff(column(contents)[1]), 0)
     kept = np.flatnonzero(~dropped)
     kept_counts = lengths.copy()
     if len(kept) < len(names):
         kept_counts = np.diff(np.searchsorted(kept, np.append(0, ends)))
-    found = {name: _taken(contents, last[:, i]) for i, name in enumerate(REQUIRED) if name != "ce_specversion"}
+    found = {name: _taken(contents, last[:, i]) for i, name in enumerate(ENVELOPE_HEADERS) if name != "ce_specversion"}
     envelopes = Envelopes(
         table,
         Column.of(table.column("topic").cast(pa.binary())),
@@ -191,12 +210,14 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
         contents,
         kept,
         kept_counts,
-        {name: sizes[last[:, i]] == 0 for i, name in enumerate(REQUIRED)},
+        {name: sizes[last[:, i]] == 0 for i, name in enumerate(ENVELOPE_HEADERS)},
+        ends,
+        Column.of(_taken(contents, formats)) if (formats >= 0).any() else Column.empty(n),
     )
     _adapt_sources(envelopes, config)
     _read_structured(envelopes, kinds)
     _read_origins(envelopes, config)
-    for name in REQUIRED:
+    for name in ENVELOPE_HEADERS:
         for row in np.flatnonzero(envelopes.missing[name]).tolist():
             why = Refusal("bad-event", f"the CloudEvents attribute {name} is missing")
             envelopes.refused.setdefault(row, why)
@@ -209,17 +230,17 @@ def _flatten(headers: pa.Array) -> tuple[Ints, pa.Array, pa.Array]:
     return lengths, pc.fill_null(flat.field("key"), ""), flat.field("value")
 
 
-def _find(names: pa.Array, ends: Ints) -> tuple[Ints, Ints, Bools]:
-    """Where the required headers and the content type of each row are, -1 for none, and which headers are dropped.
+def _find(names: pa.Array, ends: Ints) -> tuple[Ints, Ints, Ints, Bools]:
+    """Where the required headers, the format and the content type of each row are, -1 for none; which are dropped.
 
     Of equal names the last counts. Rows are runs of headers that end at `ends`.
     """
-    wanted = [name.encode() for name in (*REQUIRED, CONTENT_TYPE)]
+    wanted = [name.encode() for name in (*ENVELOPE_HEADERS, FORMAT_HEADER, CONTENT_TYPE)]
     last = np.full((len(ends), len(wanted)), -1, np.int64)
     dropped = np.zeros(len(names), bool)
-    block, block_at = column(pa.array([*wanted, DROPPED.encode()], pa.binary()))
+    block, block_at = column(pa.array([*wanted, OUR_HEADERS.encode()], pa.binary()))
     _find_names(*column(names), ends, block, block_at, last, dropped)
-    return last[:, :-1], last[:, -1], dropped
+    return last[:, :-2], last[:, -2], last[:, -1], dropped
 
 
 @njit
@@ -240,6 +261,18 @@ def _find_names(
             dropped[header] = size >= prefix and _equal(
                 names, name_at[header], block, int(block_at[wanted]), prefix, False
             )
+            header += 1
+
+
+@njit
+def _find_last(names: Bytes, name_at: Offsets, ends: Ints, wanted: Bytes, last: Ints) -> None:
+    """Where the last header of each row is that has the wanted name; what is not found is left as it is."""
+    header = 0
+    for row in range(len(ends)):
+        while header < ends[row]:
+            size = name_at[header + 1] - name_at[header]
+            if size == len(wanted) and _equal(names, name_at[header], wanted, 0, size, False):
+                last[row] = header
             header += 1
 
 
@@ -266,29 +299,45 @@ def _adapt_sources(envelopes: Envelopes, config: Config) -> None:
         rows = envelopes.topic.where(source.topic)
         if not len(rows):
             continue
-        missing = {name: envelopes.missing[name].copy() for name in REQUIRED}
-        envelopes.broker.put(rows[missing["ce_broker"][rows]], source.broker)
-        envelopes.type.put(rows[missing["ce_type"][rows]], source.type)
+        missing = {name: envelopes.missing[name].copy() for name in ENVELOPE_HEADERS}
         gather = pa.array(rows)
+        brokers = _brokers_of(envelopes, source, gather)
+        named = np.array([bool(broker) for broker in brokers]) & missing["ce_broker"][rows]
+        envelopes.broker.put_each(rows[named], [broker for broker, here in zip(brokers, named, strict=True) if here])
+        envelopes.type.put(rows[missing["ce_type"][rows]], source.type)
+        if source.format is not None:
+            envelopes.format.put(rows, source.format)
         partitions = envelopes.table.column("partition").take(gather).to_pylist()
         offsets = envelopes.table.column("offset").take(gather).to_pylist()
         identities = (given.to_pylist() for given in envelopes.identity(rows))
         gained = {}
-        for row, partition, offset, source_given, id_given in zip(
-            rows.tolist(), partitions, offsets, *identities, strict=True
+        # whoever reads what was routed, another deployment or a client, does not know the source
+        formats = [] if source.format is None else [(FORMAT_HEADER, source.format.encode())]
+        for row, broker, partition, offset, source_given, id_given in zip(
+            rows.tolist(), brokers, partitions, offsets, *identities, strict=True
         ):
             defaults = {
                 "ce_specversion": b"1.0",
                 "ce_id": f"{partition}/{offset}".encode(),
                 "ce_source": f"kafka:{source.topic}".encode(),
                 "ce_type": source.type.encode(),
-                "ce_broker": source.broker.encode(),
+                "ce_broker": broker,
             }
-            gained[row] = [(name, value) for name, value in defaults.items() if missing[name][row]]
+            gained[row] = [(name, value) for name, value in defaults.items() if value and missing[name][row]]
+            gained[row] += formats
             envelopes.identities[row] = (source_given or defaults["ce_source"], id_given or defaults["ce_id"])
         envelopes.gain(gained)
-        for name in REQUIRED:
+        for name in ENVELOPE_HEADERS:
             envelopes.missing[name][rows] = False
+        envelopes.missing["ce_broker"][rows] = missing["ce_broker"][rows] & ~named
+
+
+def _brokers_of(envelopes: Envelopes, source: Source, rows: pa.Array) -> list[bytes | None]:
+    """Where the records of a source enter that do not say so themselves: fixed, or what a header of theirs says."""
+    if source.broker_header is None:
+        assert source.broker is not None, "the configuration lets no such source pass"
+        return [source.broker.encode()] * len(rows)
+    return cast(list[bytes | None], envelopes.header(source.broker_header).take(rows).to_pylist())
 
 
 def _read_structured(envelopes: Envelopes, content_types: Ints) -> None:
@@ -303,6 +352,7 @@ def _read_structured(envelopes: Envelopes, content_types: Ints) -> None:
     if not structured:
         return
     values = envelopes.values.to_pylist()
+    envelopes.format.put(np.array(structured, np.int64), "json")
     for row in structured:
         values[row] = _read_one(envelopes, row, values[row])
     envelopes.values = pa.array(values, pa.binary())
@@ -323,11 +373,11 @@ def _read_one(envelopes: Envelopes, row: int, value: bytes | None) -> bytes:
         reason = "a structured event must be a JSON object"
     if not isinstance(event, dict):
         envelopes.refused[row] = Refusal("bad-event", reason)
-        for name in REQUIRED:
+        for name in ENVELOPE_HEADERS:
             envelopes.missing[name][row] = False
         return b"{}"
-    found = {name: _text(event.get(name.removeprefix("ce_"))) for name in REQUIRED}
-    for name in REQUIRED:
+    found = {name: _text(event.get(name.removeprefix("ce_"))) for name in ENVELOPE_HEADERS}
+    for name in ENVELOPE_HEADERS:
         envelopes.missing[name][row] = not found[name]
     envelopes.broker.put(row, found["ce_broker"])
     envelopes.type.put(row, found["ce_type"])

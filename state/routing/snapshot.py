@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from state.config import Config
 from state.routing.junction import Junction
 from state.routing.sharing import Sharing
 from state.routing.sweep import Tree
+from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,13 @@ class Snapshot:
     """By broker: who may be served through shared topics."""
     stale: bool = False
     """Whether something newer may be in force; deliveries say so."""
+    schemas: Schemas = NO_SCHEMAS
+    """Where schemas are had that events name."""
+
+    def reading(self, topics: Collection[str]) -> Snapshot:
+        """The same, with these topics among the sources as far as patterns match them (`Config.with_topics`)."""
+        config = self.config.with_topics(topics)
+        return self if config is self.config else replace(self, config=config)
 
     @cached_property
     def hosts(self) -> frozenset[str]:

@@ -1,7 +1,8 @@
-"""Batches of JSON events to rank columns: the first step of routing a publication.
+"""Batches of events to rank columns: the first step of routing a publication. Here JSON; `encodings/` has the others.
 
     values ──find members──> addresses ──read columns──> ranks           both compiled
-                    └─ hard rows ──json.loads, ranks.rank_spans──┘       Python
+                    └─ hard rows ──json.loads, places.attributes_of, points.rank_spans──┘       Python
+    headers, keys ──distinct texts──> ranks                              Python, once per distinct text
 
 What is read as an event, and what is not (docs/messages.md, `bad-event`):
 
@@ -11,34 +12,44 @@ What is read as an event, and what is not (docs/messages.md, `bad-event`):
     not valid  no value, an empty one, a byte order mark, bytes that are not UTF-8, NaN and Infinity, anything
                after the object, and nesting deeper than 128, which RFC 8259 §9 lets a reader refuse
 
-Guarantee: equal, bit by bit, to reading each value with Python's `json` and `ranks.rank_spans`.
+Guarantee: equal, bit by bit, to reading each value with Python's `json`, `places.attributes_of` and
+`points.rank_spans`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from state.arrays import Bools, Bytes, Ints
 from state.space.boxes import Ranks
+from state.space.encodings.encoded_batches import read_encoded
+from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 from state.space.event_type import Attribute, EventType
-from state.space.json_scan import DEPTH_MAX, FINE, HARD, INVALID, find_members
+from state.space.json_scan import DEPTH_MAX, FINE, HARD, INVALID, find_members, find_nested
+from state.space.places import attributes_of, integer, value_of_text
 from state.space.points import rank_spans
 from state.space.rank_columns import KIND_CODES, read_categories, read_column
-from state.space.ranks import ABSENT, read_decimal, text_rank
+from state.space.ranks import ABSENT, rank, read_decimal, text_rank
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DEPTH_MAX", "RankBatch", "decode", "decode_arrow", "json_object", "warm"]
+__all__ = ["DEPTH_MAX", "RankBatch", "decode", "decode_arrow", "joined", "json_object", "rank_events", "warm"]
 
-Event = dict[str, object]
+Event = Mapping[str, object]
+Path = tuple[str, ...]
+Reader = Callable[[bytes, int], Event]
+Texts = Sequence[bytes | None]
+"""What headers or keys hold, by row: a list, or an Arrow array of binary."""
+Beside = Mapping[str, "Texts | pa.Array"]
+"""By attribute that is not in the document: what its header or key holds, by row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +67,10 @@ class RankBatch:
     """(n, d): the highest ranks; None if no event of the batch is imprecise, so that they equal `ranks`."""
     data: Bytes = field(repr=False)
     offsets: Ints = field(repr=False)
+    reader: Reader = field(repr=False)
+    """How the bytes of row i become its attributes, by name."""
+    unknown: Mapping[int, str] = field(default_factory=dict)
+    """By row, which is not valid: why the schema that it was written with cannot be used."""
     _events: dict[int, Event] = field(default_factory=dict, repr=False)
     starts: Ints | None = field(default=None, repr=False)
     """(d, n): the address in `data` where the value of each attribute begins; not above 0 where only `event` can tell.
@@ -71,10 +86,13 @@ class RankBatch:
         return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
 
     def event(self, i: int) -> Event:
-        """Event i, which must be valid, read on first use, for what ranks cannot decide."""
+        """Event i, which must be valid, by names of attributes; read on first use, for what ranks cannot decide.
+
+        Where every attribute is at the top of the document, it is the document itself.
+        """
         assert self.valid[i], f"row {i} is not an event"
         if i not in self._events:
-            self._events[i] = _loads(self.value(i))
+            self._events[i] = self.reader(self.value(i), i)
         return self._events[i]
 
     def check(self) -> None:
@@ -88,24 +106,40 @@ class RankBatch:
             assert ((self.ranks == ABSENT) == (self.highs == ABSENT)).all()
 
 
-def decode(event_type: EventType, values: Sequence[bytes | None] | pa.Array) -> RankBatch:
-    """Read a batch of JSON values into rank columns.
+def decode(
+    event_type: EventType,
+    values: Sequence[bytes | None] | pa.Array,
+    beside: Beside | None = None,
+    schemas: Schemas = NO_SCHEMAS,
+) -> RankBatch:
+    """Read a batch of values in the format of their type, and of what stands beside them, into rank columns.
 
-    Guarantee: as if each were read by itself with `json_object` and `ranks.rank_spans`.
-    Cost: one pass over the bytes; a member whose key is not the next attribute in order is compared with all.
+    Guarantee: as if each were read by itself with `json_object`, `places.attributes_of` and `points.rank_spans`. An
+    attribute that is beside the document and of which nothing is given is absent.
+    Cost: one pass over the bytes; a member whose key is not the next attribute in order is compared with all; each
+    distinct text of a header or key is read once.
 
     >>> quote = EventType("quote", (Attribute("volume", "int"), Attribute("halted", "boolean")))
     >>> batch = decode(quote, [b'{"volume": 3.0, "halted": true}', b"[]"])
     >>> batch.ranks[0], batch.valid, batch.event(0)
     (array([3, 1]), array([ True, False]), {'volume': 3.0, 'halted': True})
+    >>> nested = EventType("quote", (Attribute("volume", "int", path=("a", "b")), Attribute("id", "int", key=True)))
+    >>> decode(nested, [b'{"a": {"b": 3}}'], {"id": [b"7"]}).event(0)
+    {'volume': 3, 'id': 7}
     """
     if hasattr(values, "buffers"):
-        return decode_arrow(event_type, values)
-    present = [value or b"" for value in cast(Sequence[bytes | None], values)]
-    return _decode(event_type, *_laid_out(present))
+        return decode_arrow(event_type, values, beside, schemas)
+    given = list(cast(Sequence[bytes | None], values))
+    laid_out = _laid_out([value or b"" for value in given])
+    if event_type.format == "json":
+        return _decode(event_type, *laid_out, beside or {})
+    present = np.array([value is not None for value in given], bool)
+    return _decode_encoded(event_type, *laid_out, beside or {}, present, schemas)
 
 
-def decode_arrow(event_type: EventType, array: pa.Array) -> RankBatch:
+def decode_arrow(
+    event_type: EventType, array: pa.Array, beside: Beside | None = None, schemas: Schemas = NO_SCHEMAS
+) -> RankBatch:
     """Read an Arrow array of binary or text values into rank columns; the values themselves are not copied.
 
     The batch keeps the array's buffers alive. Guarantee and cost as `decode`.
@@ -114,14 +148,57 @@ def decode_arrow(event_type: EventType, array: pa.Array) -> RankBatch:
     assert str(array.type) in widths, f"values must be binary, not {array.type}"
     _, offset_buffer, data_buffer = array.buffers()
     if len(array) == 0 or data_buffer is None:  # nothing, or nothing but null and empty values
-        return decode(event_type, [None] * len(array))
+        return decode(event_type, array.to_pylist(), beside, schemas)
     every = np.frombuffer(offset_buffer, widths[str(array.type)])
     offsets = every[array.offset : array.offset + len(array) + 1].astype(np.int64)
     present = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
-    return _decode(event_type, np.frombuffer(data_buffer, np.uint8), offsets, present)
+    data = np.frombuffer(data_buffer, np.uint8)
+    if event_type.format == "json":
+        return _decode(event_type, data, offsets, beside or {}, present)
+    return _decode_encoded(event_type, data, offsets, beside or {}, present, schemas)
 
 
-def json_object(value: bytes | None) -> Event | None:
+def joined(event_type: EventType, n: int, parts: Sequence[tuple[Ints, RankBatch]]) -> RankBatch:
+    """One batch of n events from several that have its rows between them, written in different formats."""
+    lows = np.full((n, event_type.d), ABSENT, np.int64)
+    highs, valid = lows.copy(), np.zeros(n, bool)
+    part, place = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    unknown: dict[int, str] = {}
+    for k, (rows, batch) in enumerate(parts):
+        lows[rows], highs[rows] = batch.ranks, batch.ranks if batch.highs is None else batch.highs
+        valid[rows], part[rows], place[rows] = batch.valid, k, np.arange(len(rows))
+        unknown |= {int(rows[i]): why for i, why in batch.unknown.items()}
+    nothing, offsets = np.empty(0, np.uint8), np.zeros(n + 1, np.int64)
+    precise = bool((lows == highs).all())
+
+    def read(_: bytes, i: int) -> Event:
+        return parts[part[i]][1].event(int(place[i]))
+
+    return RankBatch(lows, valid, None if precise else highs, nothing, offsets, read, unknown)
+
+
+def rank_events(event_type: EventType, events: Sequence[Event | None]) -> RankBatch:
+    """The batch of events that were read already, by names of attributes; None for what is no event.
+
+    Differs from `decode`: one event after the other in Python, whatever they were written in.
+
+    >>> quote = EventType("quote", (Attribute("volume", "int"),))
+    >>> batch = rank_events(quote, [{"volume": 3.0}, None])
+    >>> batch.ranks[0], batch.valid, batch.event(0)
+    (array([3]), array([ True, False]), {'volume': 3.0})
+    """
+    n, d = len(events), event_type.d
+    lows, highs = np.full((n, d), ABSENT, np.int64), np.full((n, d), ABSENT, np.int64)
+    for row, event in enumerate(events):
+        if event is not None:
+            lows[row], highs[row] = rank_spans(event_type, event)
+    valid = np.array([event is not None for event in events], bool)
+    precise = bool((lows == highs).all())
+    nothing, offsets = np.empty(0, np.uint8), np.zeros(n + 1, np.int64)
+    return RankBatch(lows, valid, None if precise else highs, nothing, offsets, lambda _, i: cast(Event, events[i]))
+
+
+def json_object(value: bytes | None) -> dict[str, object] | None:
     """Read one value by the rules of this page: the object, or None if it is not valid.
 
     An integer of more digits than Python converts (4,300) becomes an infinite float: no attribute holds it.
@@ -130,12 +207,13 @@ def json_object(value: bytes | None) -> Event | None:
     ({'a': 2}, None)
     """
     batch = decode(_NOTHING, [value])
-    return batch.event(0) if batch.valid[0] else None
+    return cast(dict[str, object], batch.event(0)) if batch.valid[0] else None
 
 
 def warm() -> None:
     """Compile all that reads events, or load it from the cache, before the first batch needs it."""
     decode(EventType("", (Attribute("a", "int"), Attribute("b", "category", values=("c",)))), [b"{}"])
+    decode(EventType("", (Attribute("a", "int", path=("b", "c")),)), [b"{}"])
 
 
 _NOTHING = EventType("", ())
@@ -166,6 +244,56 @@ def _names(attributes: tuple[Attribute, ...]) -> tuple[Bytes, Ints]:
     return _laid_out([attribute.name.encode() for attribute in attributes])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tree:
+    """The members that lead to attributes, as `find_nested` takes them."""
+
+    names: Bytes
+    name_offsets: Ints
+    children: Ints
+    siblings: Ints
+    columns: Ints
+    order: Ints
+    """By attribute: its row of `starts`; attributes of one path share a row, those beside the document have the last,
+    which stays empty."""
+
+    @classmethod
+    def of(cls, attributes: tuple[Attribute, ...]) -> _Tree:
+        wanted = dict.fromkeys(attribute.members for attribute in attributes if attribute.members)
+        below: dict[Path, list[Path]] = {(): []}
+        for path in wanted:
+            for length in range(1, len(path) + 1):
+                if path[:length] not in below:
+                    below[path[:length]] = []
+                    below[path[: length - 1]].append(path[:length])
+        nodes = list(_downwards((), below))
+        number = {path: k for k, path in enumerate(nodes)}
+        row = {path: k for k, path in enumerate(path for path in nodes if path in wanted)}
+        children, siblings = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
+        columns = np.zeros((len(nodes), 3), np.int64)
+        for k, path in enumerate(nodes):
+            ring = [number[child] for child in below[path]]
+            children[k] = ring[0] if ring else 0
+            siblings[ring] = ring[1:] + ring[:1]
+            inside = [row[other] for other in _downwards(path, below) if other in wanted]
+            columns[k] = min(inside, default=0), max(inside, default=-1) + 1, path in wanted
+        block, offsets = _laid_out([path[-1].encode() if path else b"" for path in nodes])
+        order = np.array([row.get(attribute.members, len(row)) for attribute in attributes], np.int64)
+        return cls(block, offsets, children, siblings, columns, order)
+
+
+def _downwards(path: Path, below: Mapping[Path, Sequence[Path]]) -> Iterator[Path]:
+    """A path and all that lie below it, in the order in which attributes are declared: events often keep it."""
+    yield path
+    for child in below[path]:
+        yield from _downwards(child, below)
+
+
+@lru_cache(maxsize=256)
+def _tree(attributes: tuple[Attribute, ...]) -> _Tree:
+    return _Tree.of(attributes)
+
+
 @lru_cache(maxsize=256)
 def _category(attribute: Attribute) -> _Category:
     return _Category.of(attribute)
@@ -181,27 +309,118 @@ def _laid_out(values: list[bytes]) -> tuple[Bytes, Ints]:
 # --- reading ------------------------------------------------------------------------------------------------
 
 
-def _decode(event_type: EventType, data: Bytes, offsets: Ints, present: Bools | None = None) -> RankBatch:
+def _decode(
+    event_type: EventType, data: Bytes, offsets: Ints, beside: Beside, present: Bools | None = None
+) -> RankBatch:
     # Compiled code reads by address: this is what keeps it inside the values.
     assert 0 <= offsets[0] <= offsets[-1] <= len(data)
     assert (offsets[:-1] <= offsets[1:]).all()
     n, d = len(offsets) - 1, event_type.d
-    starts, status = np.empty((d, n), np.int64), np.empty(n, np.uint8)
-    names, name_offsets = _names(event_type.attributes)
-    find_members(data.ctypes.data, offsets, names.ctypes.data, name_offsets, starts, status)
+    starts, status = _find(event_type, data, offsets)
     if present is not None:
         status[~present] = INVALID
     imprecise = any(attribute.imprecise for attribute in event_type.attributes)
     lows, highs = np.empty((n, d), np.int64), np.empty((n if imprecise else 0, d), np.int64)
     for column, attribute in enumerate(event_type.attributes):
-        _read_column(attribute, starts, column, status, lows, highs)
-    batch = RankBatch(lows, status != INVALID, highs if imprecise else None, data, offsets)
+        if attribute.members:
+            _read_column(attribute, starts, column, status, lows, highs)
+        else:
+            lows[:, column] = _ranks_of_texts(attribute, beside.get(attribute.name), n)
+            lows[status == INVALID, column] = ABSENT
+            if imprecise:
+                highs[:, column] = lows[:, column]
+    reader = _reader(event_type, beside)
+    batch = RankBatch(lows, status != INVALID, highs if imprecise else None, data, offsets, reader)
     for i in np.flatnonzero(status == HARD).tolist():
         lows[i], high = rank_spans(event_type, batch.event(i))
         if imprecise:
             highs[i] = high
     starts[:, status != FINE] = 0  # a key with an escape may be any attribute
     return replace(batch, starts=starts, highs=highs if imprecise and (highs != lows).any() else None)
+
+
+def _decode_encoded(
+    event_type: EventType, data: Bytes, offsets: Ints, beside: Beside, present: Bools | None, schemas: Schemas
+) -> RankBatch:
+    """Read values that are not JSON (`encodings/encoded_batches.py`)."""
+    found = read_encoded(event_type, data, offsets, present, schemas)
+    n = len(offsets) - 1
+    for attribute in event_type.beside:
+        column = event_type.dimension[attribute.name]
+        ranks = _ranks_of_texts(attribute, beside.get(attribute.name), n)
+        found.lows[:, column] = found.highs[:, column] = np.where(found.valid, ranks, ABSENT)
+
+    def read(_: bytes, i: int) -> Event:
+        return {**found.event(i), **_beside_at(event_type, beside, i)}
+
+    highs = None if (found.lows == found.highs).all() else found.highs
+    return RankBatch(found.lows, found.valid, highs, data, offsets, read, found.unknown)
+
+
+def _find(event_type: EventType, data: Bytes, offsets: Ints) -> tuple[Ints, Bytes]:
+    """Where the value of each attribute begins in each row, and what became of the row."""
+    status = np.empty(len(offsets) - 1, np.uint8)
+    if event_type.is_flat:
+        starts = np.empty((event_type.d, len(status)), np.int64)
+        names, name_offsets = _names(event_type.attributes)
+        find_members(data.ctypes.data, offsets, names.ctypes.data, name_offsets, starts, status)
+        return starts, status
+    tree = _tree(event_type.attributes)
+    starts = np.empty((int(tree.columns[0, 1]) + 1, len(status)), np.int64)
+    find_nested(
+        data.ctypes.data,
+        offsets,
+        tree.names.ctypes.data,
+        tree.name_offsets,
+        tree.children,
+        tree.siblings,
+        tree.columns,
+        starts,
+        status,
+    )
+    return starts[tree.order], status
+
+
+def _ranks_of_texts(attribute: Attribute, texts: Texts | pa.Array | None, n: int) -> Ranks:
+    """The ranks of what a header or key holds, each distinct text read once."""
+    if texts is None:
+        return np.full(n, ABSENT, np.int64)
+    assert len(texts) == n, f"{len(texts)} texts of {attribute.name} for {n} events"
+    if hasattr(texts, "dictionary_encode"):
+        encoded = texts.dictionary_encode()
+        known = [rank(attribute, value_of_text(attribute, text)) for text in encoded.dictionary.to_pylist()]
+        # a null has no index; -1 is the last
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return np.array([*known, ABSENT], np.int64)[codes]
+    of = {text: rank(attribute, value_of_text(attribute, text)) for text in set(texts)}
+    return np.array([of[text] for text in texts], np.int64)
+
+
+def _reader(event_type: EventType, beside: Beside) -> Reader:
+    """How an event is read in Python: the document, and from it and what is beside it the attributes."""
+    if event_type.is_flat:
+        return lambda value, _: _loads(value)
+
+    def read(value: bytes, i: int) -> Event:
+        return {**attributes_of(event_type, _loads(value)), **_beside_at(event_type, beside, i)}
+
+    return read
+
+
+def _beside_at(event_type: EventType, beside: Beside, i: int) -> dict[str, object]:
+    """What headers and key of row i hold of attributes."""
+    found = {}
+    for attribute in event_type.beside:
+        texts = beside.get(attribute.name)
+        given = None if texts is None else value_of_text(attribute, _text_at(texts, i))
+        if given is not None:
+            found[attribute.name] = given
+    return found
+
+
+def _text_at(texts: Texts | pa.Array, i: int) -> bytes | None:
+    text: Any = texts[i]
+    return cast(bytes | None, text.as_py() if hasattr(text, "as_py") else text)
 
 
 def _read_column(
@@ -225,18 +444,13 @@ _EXACTLY = re.compile(rb"[0-9.]{16}|[0-9][eE]")
 """What every number has whose double may not be all there is to know of it (`ranks.read_decimal`)."""
 
 
-def _loads(value: bytes) -> Event:
+def _loads(value: bytes) -> dict[str, object]:
     """Read a value that the scan found valid with Python's own reader."""
     text = value.decode()
     parse_float = read_decimal if _EXACTLY.search(value) else None
     try:
-        return cast(Event, json.loads(text, parse_float=parse_float))
+        return cast(dict[str, object], json.loads(text, parse_float=parse_float))
     except json.JSONDecodeError as error:
         raise AssertionError(f"the scanner let pass what is not JSON: {value!r}") from error
     except ValueError:  # an integer longer than Python converts
-        return cast(Event, json.loads(text, parse_int=_integer, parse_float=parse_float))
-
-
-def _integer(digits: str) -> int | float:
-    # Beyond 400 digits nothing fits an attribute; `float` then says infinite at once.
-    return int(digits) if len(digits) <= 400 else float(digits)
+        return cast(dict[str, object], json.loads(text, parse_int=integer, parse_float=parse_float))

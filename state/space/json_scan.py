@@ -65,7 +65,7 @@ def find_members(
             if escaped:
                 outcome = HARD
             start = i
-            i, escaped = skip_value(i, end, stack)
+            i, escaped = skip_value(i, end, stack, 1)
             if i < 0:
                 break
             # Most events have their attributes in one order: the one after the last found is tried first.
@@ -81,6 +81,98 @@ def find_members(
                 break
         if i >= 0 and skip_space(i, end) == end:
             status[row] = outcome
+
+
+@njit
+def find_nested(
+    base: int,
+    offsets: Ints,
+    names: int,
+    name_offsets: Ints,
+    children: Ints,
+    siblings: Ints,
+    columns: Ints,
+    starts: Ints,
+    status: Bytes,
+) -> None:
+    """As `find_members`, for attributes that lie in objects below: those on the way are descended, in the same pass.
+
+    Members that lead somewhere are the nodes of a tree, numbered from the root downwards:
+
+        node 0           children[k]  the first child of node k, 0 if it has none
+        ├─ 1 order       siblings[k]  the next child of the same parent, after the last again the first
+        │  └─ 2 country  columns[k]   rows of `starts` below node k, and whether the first is of the member itself:
+        └─ 3 price                    (first, behind the last, itself)
+
+    A member that comes again replaces the one before wholly: what was found below that is forgotten.
+    """
+    stack, above = np.empty(DEPTH_MAX, np.uint8), np.empty((DEPTH_MAX, 2), np.int64)
+    starts[:] = 0
+    for row in range(len(offsets) - 1):
+        status[row] = INVALID
+        i, end = skip_space(base + offsets[row], base + offsets[row + 1]), base + offsets[row + 1]
+        if i >= end or byte_at(i) != 123:  # {
+            continue
+        outcome, depth, node, expected = FINE, 1, 0, children[0]
+        i, closed = _enter(i, end)
+        while True:
+            if closed:
+                depth -= 1
+                if depth == 0:
+                    break
+                node, expected = above[depth, 0], above[depth, 1]
+            else:
+                key, key_end, escaped, i = scan_key(i, end)
+                if i < 0:
+                    break
+                if escaped:
+                    outcome = HARD
+                start = i
+                found = _child(key, key_end, names, name_offsets, children[node], expected, siblings)
+                if found > 0:
+                    expected = siblings[found]
+                    for column in range(columns[found, 0], columns[found, 1]):
+                        starts[column, row] = 0
+                    if children[found] > 0 and i < end and byte_at(i) == 123:  # {
+                        if columns[found, 2]:
+                            starts[columns[found, 0], row] = start
+                        above[depth, 0], above[depth, 1] = node, expected
+                        depth, node, expected = depth + 1, found, children[found]
+                        i, closed = _enter(i, end)
+                        continue
+                i, escaped = skip_value(i, end, stack, depth)
+                if i < 0:
+                    break
+                if found > 0 and columns[found, 2]:
+                    starts[columns[found, 0], row] = -start if escaped else start
+            i, closed = scan_separator(i, end, 125)
+            if i < 0:
+                break
+        if i >= 0 and skip_space(i, end) == end:
+            status[row] = outcome
+
+
+@njit
+def _enter(i: int, end: int) -> tuple[int, bool]:
+    """Step into the object at `i`: where its first key is, or after it if it is empty."""
+    i = skip_space(i + 1, end)
+    if i < end and byte_at(i) == 125:  # }
+        return i + 1, True
+    return i, False
+
+
+@njit
+def _child(key: int, key_end: int, names: int, name_offsets: Ints, first: int, expected: int, siblings: Ints) -> int:
+    """The child that a key names, or 0; the expected one is tried first, for most events keep one order."""
+    if first == 0:
+        return 0
+    at = expected
+    while True:
+        if same_bytes(key, key_end, names + name_offsets[at], names + name_offsets[at + 1]):
+            return at
+        at = siblings[at]
+        if at == expected:
+            return 0
 
 
 @njit
@@ -129,25 +221,25 @@ def skip_space(i: int, end: int) -> int:
 
 
 @njit
-def skip_value(i: int, end: int, stack: Bytes) -> tuple[int, bool]:
-    """Check any value inside one open object: (after it or -1, is a string with an escape)."""
+def skip_value(i: int, end: int, stack: Bytes, depth: int) -> tuple[int, bool]:
+    """Check any value inside `depth` open objects: (after it or -1, is a string with an escape)."""
     if i >= end:
         return -1, False
     if byte_at(i) == 34:  # "
         i, escaped = skip_string(i + 1, end)
         return (i + 1 if i >= 0 else -1), escaped
     if byte_at(i) == 123 or byte_at(i) == 91:  # { [
-        return _skip_nested(i, end, stack), False
+        return _skip_nested(i, end, stack, depth), False
     return _skip_leaf(i, end), False
 
 
 @njit
-def _skip_nested(i: int, end: int, stack: Bytes) -> int:
-    """Check an object or array inside one open object: after it or -1.
+def _skip_nested(i: int, end: int, stack: Bytes, depth: int) -> int:
+    """Check an object or array inside `depth` open objects: after it or -1.
 
     The stack holds the opening bytes of what is open; a closing byte is its opening one plus 2.
     """
-    depth = 1
+    outside = depth
     while True:
         i = skip_space(i, end)
         if i >= end:
@@ -174,12 +266,12 @@ def _skip_nested(i: int, end: int, stack: Bytes) -> int:
             if i < 0:
                 return -1
         closed = True
-        while closed and depth > 1:
+        while closed and depth > outside:
             i, closed = scan_separator(i, end, stack[depth - 1] + 2)
             if i < 0:
                 return -1
             depth -= closed
-        if depth == 1:
+        if depth == outside:
             return i
         if stack[depth - 1] == 123:
             _, _, _, i = scan_key(i, end)
@@ -226,7 +318,7 @@ def skip_string(i: int, end: int) -> tuple[int, bool]:
             escaped = True
             i = _skip_escape(i + 1, end)
         else:
-            i = _skip_character(i, end)
+            i = skip_character(i, end)
         if i < 0:
             return -1, False
     return -1, False
@@ -247,7 +339,7 @@ def _skip_escape(i: int, end: int) -> int:
 
 
 @njit
-def _skip_character(i: int, end: int) -> int:
+def skip_character(i: int, end: int) -> int:
     """Check a character of two to four bytes: no overlong form, no surrogate, nothing above U+10FFFF."""
     first = byte_at(i)
     low, high = 0x80, 0xBF

@@ -133,7 +133,7 @@ def _interval_at(kind: int, i: int, stack: Bytes) -> tuple[int, int, bool]:
     while not closed:
         key, key_end, escaped, i = scan_key(i, _FAR)
         start = i
-        i, value_escaped = skip_value(i, _FAR, stack)
+        i, value_escaped = skip_value(i, _FAR, stack, 1)
         if escaped:
             hard = True
         elif key_end - key == 3 and byte_at(key) == 109:  # m
@@ -168,7 +168,7 @@ def _text_rank_at(i: int) -> int:
     length = 0
     while length <= TEXT_BYTES and byte_at(i + length) != 34:
         head, length = _append(head, length, byte_at(i + length))
-    return _rank_of_text(head, length)
+    return rank_of_text(head, length)
 
 
 @njit
@@ -179,7 +179,7 @@ def _append(head: np.uint64, length: int, byte: int) -> tuple[np.uint64, int]:
 
 
 @njit
-def _rank_of_text(head: np.uint64, length: int) -> int:
+def rank_of_text(head: np.uint64, length: int) -> int:
     """The rank of a text whose first bytes are `head`. To take 2^63 off is to flip the highest bit."""
     for _ in range(length, TEXT_BYTES):
         head = head << _U8
@@ -212,7 +212,7 @@ def _escaped_text_rank_at(i: int) -> int:
             head, length = _append(head, length, 0x80 | (point >> 12 & 0x3F))
             head, length = _append(head, length, 0x80 | (point >> 6 & 0x3F))
         head, length = _append(head, length, 0x80 | (point & 0x3F))
-    return _rank_of_text(head, length)
+    return rank_of_text(head, length)
 
 
 @njit

@@ -357,7 +357,7 @@ def test_a_home_is_told_nothing_by_others(message):
      "b9/t/cube:0", "nonsense", "b1/t/cube:-1", "b1/t/cube:"],
 )  # fmt: skip
 def test_a_key_that_does_not_exist_has_no_state(key):
-    """A control record for a part beyond the cubes, or for no part at all, is passed over, and has no state."""
+    """A control record for a part beyond the cubes, or for no part at all, is passed over: it is of another time."""
     result = handle(key, None, [control(change(), key), control(Seed(1, 0, 1, b"x"), key, 1)], CONTEXT)
     assert (result.state, result.index) == (None, None)
     assert answers(result) == ([], [])

@@ -16,7 +16,7 @@ from state.filters.evaluate import compile
 from state.filters.grammar import parse
 from state.filters.residual_programs import OPEN, YES, Program, Programs
 from state.filters.tree import Filter
-from state.space.decode import decode
+from state.space.decode import Beside, decode
 from state.space.event_type import Attribute, EventType
 from tests.filters.samples import QUOTE, filters, random_event, random_filter
 
@@ -54,9 +54,11 @@ def written_event(random: Random) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def judged(event_type: EventType, trees: list[Filter], values: list[bytes]) -> Counter[str]:
+def judged(
+    event_type: EventType, trees: list[Filter], values: list[bytes], beside: Beside | None = None
+) -> Counter[str]:
     """Ask programs and filters about every pair; count the answers."""
-    batch = decode(event_type, values)
+    batch = decode(event_type, values, beside)
     points = batch.valid if batch.highs is None else batch.valid & (batch.highs == batch.ranks).all(axis=1)
     programs, every = Programs(), [compile(tree, event_type) for tree in trees]
     for number, tree in enumerate(trees):
@@ -100,6 +102,49 @@ def test_any_text_is_decided_as_the_filter_does(texts: list[str], symbols: list[
         json.dumps({"symbol": symbol}, ensure_ascii=False).encode("utf-8", "surrogatepass") for symbol in symbols
     ]
     judged(QUOTE, trees, values)
+
+
+BELOW = EventType(
+    "t", (Attribute("s", "text", path=("a", "s")), Attribute("n", "int"), Attribute("r", "text", path=("a",)))
+)
+BESIDE = EventType(
+    "t", (Attribute("s", "text", path=("a", "s")), Attribute("n", "int", key=True), Attribute("r", "text", header="x"))
+)
+
+
+def written_below(random: Random) -> bytes:
+    """The text one level down: behind an object, behind anything else, replaced by what comes later, with escapes."""
+    inner = json.dumps({"s": random.choice(VALUES), "n": 7}, ensure_ascii=random.random() < 0.3)
+    outer = random.choice([inner, inner, inner, json.dumps(random.choice(VALUES)), f"[{inner}]"])
+    text = f'{{"s": "abcdefgh", "a": {outer}, "n": {random.randint(-1, 1)}}}'
+    if random.random() < 0.2:
+        text = f'{text[:-1]}, "a": {random.choice(["{}", "7", inner])}}}'
+    if random.random() < 0.1:
+        text = text.replace('"a"', '"\\u0061"', 1)
+    return text.encode("utf-8", "surrogatepass")
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("event_type", [BELOW, BESIDE], ids=["below", "beside"])
+def test_texts_below_and_beside_are_decided_as_the_filter_does(event_type: EventType, seed: int) -> None:
+    """Attributes in objects, in a header and in the key, by names that members have, too: never another answer."""
+    random = Random(seed)
+    trees = [parse(text_filter(random, i % 3), event_type, limits=False) for i in range(60)]
+    values = [written_below(random) for _ in range(60)]
+    beside = {"n": [random.choice([b"0", b"1", b"x", None]) for _ in values]}
+    beside["r"] = [random.choice([*(text.encode() for text in LONG), b"\xff", None]) for _ in values]
+    met = judged(event_type, trees, values, {name: beside[name] for name in beside if event_type is BESIDE})
+    assert {"open", "yes", "no"} <= set(met)
+
+
+def test_what_is_beside_the_document_has_no_address() -> None:
+    """A member of its name is not taken for it: the header decides, and only the filter reads it."""
+    batch = decode(BESIDE, [b'{"x": "abcdefghi", "r": "abcdefghi", "a": {"s": "abcdefghi"}}'], {"r": [b"abcdefghj"]})
+    assert batch.starts is not None
+    assert (batch.starts > 0).tolist() == [[True], [False], [False]]
+    tree = parse("r = 'abcdefghi'", BESIDE)
+    assert set(judged(BESIDE, [tree], [batch.value(0)], {"r": [b"abcdefghj"]})) == {"open"}
+    assert not compile(tree, BESIDE)(batch.event(0))
 
 
 def test_equality_sets_and_prefixes_stay_compiled() -> None:

@@ -26,6 +26,7 @@ from state.flooding import Delivered
 from state.keys import home_key
 from state.messages import Output, Span, delivery_id, event_digest, write_members
 from state.routing.envelope import input_topics
+from state.space.places import placed
 from tests.simulation.world import World
 
 TEXT = """
@@ -46,6 +47,12 @@ broker = "b4"
 type = "quote"
 """
 CONFIG = parse(TEXT)
+PLACED = parse(
+    TEXT.replace("max = 20 }", 'max = 20, path = "in.\\"a.b\\".price" }')
+    .replace('kind = "text" }', 'kind = "text", header = "x-symbol" }')
+    .replace('topic = "legacy"\nbroker = "b4"', 'pattern = "leg.*"\nbroker_header = "x-broker"')
+)
+"""The same type, its attributes elsewhere; the source is a pattern, and its records say where they enter."""
 ALONE = [("b1", "b2", "b3", "b4")]
 SPLIT = [("b1", "b2"), ("b3", "b4")]
 
@@ -97,7 +104,7 @@ class Running:
         """Whether clients opt in, and are served through shared topics now and then."""
         self.spans = {"alice": [], "bob": []}
         self.config = config
-        self.world = World(config, hosting)
+        self.world = World(config.with_topics(["legacy", "shared", "p.x"]), hosting)
         self.log, self.topics = self.world.log, config.topics
         self.filter, self.event = filters(config.types["quote"], seed), events(config.types["quote"], seed)
         self.read = [dict.fromkeys(input_topics(d.config), 0) for d in self.world.deployments]
@@ -149,12 +156,15 @@ class Running:
     def publish(self):
         self.sent += 1
         chance = self.rng.random()
+        document, beside, key = placed(self.config.types["quote"], self.event())
         if chance < 0.1:
-            self._append("legacy", self.event(), b"k")
+            given = [("x-broker", b"b4")] if self.config.patterns else []
+            self._append("legacy", document, key or b"k", [*beside, *given])
         elif chance < 0.15:
             self._append(self.topics.publications, b"no json", None, self._headers("b1"))
         else:
-            self._append(self.topics.publications, self.event(), b"k", self._headers(self._broker()))
+            headers = [*self._headers(self._broker()), *beside]
+            self._append(self.topics.publications, document, key or b"k", headers)
 
     def _broker(self):
         return self.rng.choice([*self.config.overlay.brokers, "nowhere"])
@@ -238,10 +248,10 @@ class Running:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([ALONE, SPLIT]), st.booleans())
-def test_what_the_core_does_right_is_accepted_at_every_moment(seed, hosting, sharing):
+@given(st.integers(0, 10**6), st.sampled_from([ALONE, SPLIT]), st.booleans(), st.sampled_from([CONFIG, PLACED]))
+def test_what_the_core_does_right_is_accepted_at_every_moment(seed, hosting, sharing, config):
     """In the middle of everything and at rest, nothing that the router's core did is called missing or wrong."""
-    running = Running(hosting, seed, sharing=sharing)
+    running = Running(hosting, seed, config, sharing=sharing)
     running.live(60)
     midway = running.verify()
     assert midway.ok, midway.findings
@@ -254,9 +264,9 @@ def test_what_the_core_does_right_is_accepted_at_every_moment(seed, hosting, sha
     assert at_rest.published == running.sent
 
 
-def standing(hosting=ALONE, seed=1, publications=60, sharing=False):
+def standing(hosting=ALONE, seed=1, publications=60, sharing=False, config=CONFIG):
     """Subscriptions in force, then publications: nothing is undecided."""
-    running = Running(hosting, seed, sharing=sharing)
+    running = Running(hosting, seed, config, sharing=sharing)
     for number, broker in enumerate(("b1", "b2", "b3", "b4", "b4")):
         value = {"client": "alice" if number % 2 else "bob", "filter": ["price < 12", "price > 6"][number % 2]}
         value |= {"groups": True} if sharing else {}
@@ -284,10 +294,11 @@ def test_after_the_fence_nothing_is_undecided(hosting):
     assert found.undecided == len(events) == found.delivered - found.expected
 
 
+@pytest.mark.parametrize("config", [CONFIG, PLACED])
 @pytest.mark.parametrize("hosting", [ALONE, SPLIT])
-def test_each_dropped_delivery_is_found(hosting):
+def test_each_dropped_delivery_is_found(hosting, config):
     """Whichever delivery is taken away, it is missing (or, if another part of it is left, its ids are)."""
-    running = standing(hosting)
+    running = standing(hosting, config=config)
     decided = [r for r in running.deliveries() if dict(r.headers)["ce_source"] == b"test"]
     for record in [r for r in decided if r.offset > 0][::7]:
         topic = running.log.topics[record.topic]

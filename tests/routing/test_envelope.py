@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.config import parse
-from state.routing.envelope import INPUT, REQUIRED, read
+from state.names import ENVELOPE_HEADERS
+from state.routing.envelope import INPUT, read
 
 CONFIG = parse("""
 [overlay]
@@ -16,7 +17,9 @@ links = []
 [types.t.attributes]
 x = { kind = "int" }
 """)
-NAMES = st.sampled_from([*REQUIRED, "ce_i", "ce_idx", "CE_ID", "hilcast_", "hilcast_epoch", "hilcast", "Hilcast_x", ""])
+NAMES = st.sampled_from(
+    [*ENVELOPE_HEADERS, "ce_i", "ce_idx", "CE_ID", "hilcast_", "hilcast_epoch", "hilcast", "Hilcast_x", ""]
+)
 VALUES = st.sampled_from([None, b"", b"1", b"b1", b"t"])
 HEADERS = st.one_of(st.none(), st.lists(st.tuples(NAMES, VALUES), max_size=7))
 
@@ -41,7 +44,7 @@ def test_headers_are_those_of_each_record(rows, skipped):
         assert envelopes.broker[row] == (
             (last["ce_broker"] or b"").decode() if last.get("ce_broker") is not None else None
         )
-        for name in REQUIRED:
+        for name in ENVELOPE_HEADERS:
             assert bool(envelopes.missing[name][row]) == (not last.get(name)), name
         assert envelopes.id[row].as_py() == last.get("ce_id")
         assert envelopes.source[row].as_py() == last.get("ce_source")

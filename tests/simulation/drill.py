@@ -23,7 +23,9 @@ from state.control import protocol, streams
 from state.control.protocol import Change, Expire, Forget, Message, Resync, encode
 from state.keys import Key, home_key
 from state.messages import Output
+from state.plain_events import beside_of, plain_event
 from state.space.event_type import EventType
+from state.space.places import placed
 from state.space.points import ranks
 from tests.simulation.invariants import Inside, Stream, examined
 from tests.simulation.keeper import judge_spans
@@ -355,7 +357,8 @@ class Drill:
         if rng.random() < BLURRED_SHARE:
             content = _blurred(content, event_type, rng)
         self.published += 1
-        return Event(str(self.published), type_name, broker, msgspec.json.encode(content), source), content
+        event = Event(str(self.published), type_name, broker, msgspec.json.encode(content), source)
+        return (event, content) if event_type.is_flat else _put_in_place(event, content, event_type)
 
     def _publication(self, rng: random.Random) -> _Publication:
         """Something that is published: an event in any form, or something that looks like one."""
@@ -363,7 +366,7 @@ class Drill:
         if self.config.sources and chance < SOURCE_SHARE:
             plain = rng.choice(self.config.sources)
             event, content = self._event(rng, plain.type, plain.broker, f"kafka:{plain.topic}")
-            return _Publication(Output(plain.topic, None, event.value), event, content)
+            return _Publication(event.plain(plain.topic), event, content)
         event, content = self._event(rng, rng.choice(list(self.types)))
         if chance > 1 - BAD_SHARE:
             return _Publication(*_spoiled(event, topics, rng))
@@ -659,7 +662,7 @@ class _Publication:
 def _spoiled(event: Event, topics: Topics, rng: random.Random) -> tuple[Output, Event, dict[str, object], str]:
     """A publication that must be refused, and the code for it."""
     good, structured = event.publication(topics), event.structured(topics)
-    dropped = rng.choice(good.headers)
+    dropped = rng.choice(good.headers[: len(event.attributes)])
     spoiled = (
         (replace(good, headers=tuple(h for h in good.headers if h != dropped)), "bad-event"),
         (replace(good, headers=tuple((n, b"" if n == dropped[0] else v) for n, v in good.headers)), "bad-event"),
@@ -672,6 +675,17 @@ def _spoiled(event: Event, topics: Topics, rng: random.Random) -> tuple[Output, 
     )
     output, code = rng.choice(spoiled)
     return output, event, {}, code
+
+
+def _put_in_place(
+    event: Event, content: Mapping[str, object], event_type: EventType
+) -> tuple[Event, dict[str, object]]:
+    """The event with its attributes where the type has them, and what an independent reader finds there."""
+    put = placed(event_type, content)
+    value, beside = msgspec.json.encode(put.document), beside_of(event_type, put.headers, put.key)
+    found = plain_event(event_type, value, beside)
+    assert found is not None, f"no event: {value!r}"
+    return replace(event, value=value, beside=put), found
 
 
 def _blurred(event: Mapping[str, object], event_type: EventType, rng: random.Random) -> dict[str, object]:

@@ -277,7 +277,8 @@ def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noq
     hosting = _draw_hosting(rng, brokers)
     sharing = random.Random(f"sharing {seed}")
     more = source + _tables(sharing, brokers)
-    variants = [_text(overlay, settings, first) + more]
+    places = {kind: _places(random.Random(f"places {kind} {seed}"), ATTRIBUTES[kind]) for kind in kinds}
+    variants = [_text(overlay, settings, first, places) + more]
     for _ in range(rng.choice((0, 0, 1, 2))):
         parts = size.brokers * len(kinds)
         changed = [t if rng.random() < 0.4 else _draw_type(rng, t.kind, parts, pruning, matching) for t in first]
@@ -285,7 +286,7 @@ def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noq
             settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
         if rng.random() < 0.5 and len(hosting) == 1:
             overlay = _draw_overlay(rng, brokers)
-        variants.append(_text(overlay, settings, changed) + more)
+        variants.append(_text(overlay, settings, changed, places) + more)
     config = parse(variants[0])
     drawn = Scenario(seed, tuple(variants), hosting, rng.choice((300, 4_000, 512 * 1024)))
     clients = _Clients(rng, config, workload, seed, sharing)
@@ -340,7 +341,23 @@ def _draw_type(rng: random.Random, kind: str, brokers: int, pruning: random.Rand
     return _Type(kind, reduction, parameters, advertisements, cubes, index, bits, budgets, matching.choice(MATCHERS))
 
 
-def _text(overlay: Overlay, settings: str, types: list[_Type]) -> str:
+def _places(rng: random.Random, attributes: list[str]) -> list[str]:
+    """The attributes of half the types, most of them elsewhere than at the top of a document; one may be the key."""
+    if rng.random() < 0.5:
+        return attributes
+    placed, keyed = [], False
+    for line in attributes:
+        name = line.split(" ")[0]
+        ways = ["", f', path = "in.{name}"', f", path = 'in.\"a.b\".{name}'", f', path = "in.deep.er.{name}"']
+        if "imprecise" not in line:
+            ways += [f', header = "x-{name}"', *([] if keyed else [", key = true"])]
+        way = rng.choice(ways)
+        keyed = keyed or "key" in way
+        placed.append(line.removesuffix(" }") + way + " }")
+    return placed
+
+
+def _text(overlay: Overlay, settings: str, types: list[_Type], places: dict[str, list[str]]) -> str:
     lines = ["[settings]", settings, "[overlay]", f"brokers = {_listed(overlay.brokers)}"]
     lines.append(f"links = [{', '.join(_listed(link) for link in overlay.links)}]")
     for t in types:
@@ -351,7 +368,7 @@ def _text(overlay: Overlay, settings: str, types: list[_Type]) -> str:
         named = zip(("advertisements", "subscriptions"), t.pruning, strict=True)
         lines += [f'[types."{t.kind}".pruning]', *(f"{name} = {n}" for name, n in named if n is not None)]
         lines += [f'[types."{t.kind}".parameters]', t.parameters, f'[types."{t.kind}".attributes]']
-        lines += ATTRIBUTES[t.kind]
+        lines += places[t.kind]
     return "\n".join(lines)
 
 

@@ -47,6 +47,9 @@ def test_the_seeds_draw_what_the_simulator_promises():
     assert reductions == {"none", "covering", "merging", "mics", "negative-space", "probabilistic", "hybrid"}
     assert {t.advertisements for t in types} == {True, False}
     assert {bool(s.configs()[0].sources) for s in scenarios} == {True, False}
+    attributes = [attribute for t in types for attribute in t.attributes]
+    assert {len(a.members) for a in attributes} == {0, 1, 2, 3, 4}
+    assert {(a.header is not None, a.key) for a in attributes} == {(False, False), (True, False), (False, True)}
     assert {len(s.hosting) for s in scenarios} >= {1, 2, 3, 4}
     sizes = [len(s.configs()[0].overlay.brokers) for s in scenarios]
     assert (min(sizes), max(sizes) > 80) == (2, True)

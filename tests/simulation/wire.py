@@ -19,6 +19,7 @@ from state.config import Topics
 from state.messages import Output, Record, read_members
 from state.routing.envelope import INPUT
 from state.routing.route import Routing
+from state.space.places import Placed
 
 MARK = "mark"
 STAMP = "stamp"
@@ -36,6 +37,8 @@ class Event:
     value: bytes
     source: str = ""
     """The publisher; without one, NOBODY."""
+    beside: Placed | None = None
+    """Where some attributes are in headers or in the key: those; the key is then nothing else."""
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -46,13 +49,24 @@ class Event:
     def publication(self, topics: Topics) -> Output:
         """In binary mode: the attributes are headers."""
         headers = tuple((f"ce_{name}", value.encode()) for name, value in self.attributes.items())
-        return Output(topics.publications, self.id.encode(), self.value, headers)
+        key = self.id.encode() if self.beside is None else self.beside.key
+        return Output(topics.publications, key, self.value, headers + self._more)
+
+    def plain(self, topic: str) -> Output:
+        """As an existing producer writes it: without any of the attributes."""
+        return Output(topic, None if self.beside is None else self.beside.key, self.value, self._more)
+
+    @property
+    def _more(self) -> tuple[tuple[str, bytes], ...]:
+        return () if self.beside is None else self.beside.headers
 
     def structured(self, topics: Topics) -> Output:
         """In structured mode: the attributes are in the value."""
         value = msgspec.json.encode(self.attributes | {"data": msgspec.Raw(self.value)})
         headers = (("Content-Type", b"application/cloudevents+json; charset=utf-8"),)
-        return Output(topics.publications, None, value, headers)
+        return Output(
+            topics.publications, None if self.beside is None else self.beside.key, value, headers + self._more
+        )
 
 
 @dataclass(frozen=True)

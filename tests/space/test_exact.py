@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from state.filters.evaluate import compile, matches_batch
 from state.filters.grammar import parse
+from state.plain_events import plain_event
 from state.space.decode import decode
+from state.space.encodings.leaves import Leaf
 from state.space.event_type import Attribute, EventType
 from state.space.points import ranks
 from state.space.ranks import ABSENT, read_decimal
@@ -78,3 +80,26 @@ def test_numbers_that_a_double_would_misread(text, whole):
     batch = decode(TYPE, [f'{{"n": {text}}}'.encode()])
     assert batch.ranks[0, 0] == (ABSENT if whole is None else whole)
     assert ranks(TYPE, batch.event(0))[0] == batch.ranks[0, 0]
+
+
+BESIDE = EventType("t", (Attribute("n", "int", header="n"), Attribute("x", "float", key=True)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(DECIMALS)
+def test_headers_keys_and_the_judge_read_as_exactly(text):
+    """A number in a header or key has the rank that it has in a document; the naive reader agrees on both."""
+    inside, beside = decode(TYPE, [f'{{"n": {text}, "x": {text}}}'.encode()]), {"n": text.encode(), "x": text.encode()}
+    expected = inside.ranks[0].tolist()
+    batch = decode(BESIDE, [b"{}"], {name: [given] for name, given in beside.items()})
+    assert batch.ranks[0].tolist() == expected
+    assert ranks(BESIDE, batch.event(0)).tolist() == expected
+    for event in (plain_event(TYPE, inside.value(0), {}), plain_event(BESIDE, b"{}", beside)):
+        assert ranks(TYPE, event).tolist() == expected
+
+
+def test_a_decimal_of_avro_that_is_not_whole_is_no_integer():
+    """Though its nearest double is one."""
+    leaf, unscaled = Leaf("bytes", "decimal", scale=1), 90071992547409925
+    value = leaf.value(unscaled.to_bytes(9, "big", signed=True))
+    assert ranks(TYPE, {"n": value, "x": value}).tolist() == ranks(TYPE, {"x": 9007199254740992.0}).tolist()

@@ -8,7 +8,7 @@ import msgspec
 
 from state.config import parse
 from state.control.agreed import Agreed, Claim
-from streaming.agreement import file_hash, proposal
+from streaming.agreement import file_hash, merged, proposal
 
 TEXT = """
 [deployment]
@@ -68,3 +68,38 @@ def test_the_order_of_attributes_is_a_difference():
     assert swapped != config().shared
     assert proposal(config(), Agreed(1, msgspec.Raw(swapped)), Claim(1))[1] is not None
     assert [a.name for a in config().adopting(swapped).types["t"].attributes] == ["y", "x"]
+
+
+SOURCE = """
+[[sources]]
+pattern = "{name}.*"
+{broker}
+type = "t"
+"""
+
+
+def sources(shared):
+    return [source["pattern"] for source in json.loads(shared).get("sources", [])]
+
+
+def test_sources_whose_records_name_their_broker_are_everybodys():
+    """One who joins does not take them away; one whose file has changed does. Those of a broker are its host's."""
+    of_b1, in_header = 'broker = "b1"', 'broker_header = "x"'
+    both = SOURCE.format(name="fixed", broker=of_b1) + SOURCE.format(name="named", broker=in_header)
+    there = config(more=both).shared
+    here = config(hosts='["b2"]', more=SOURCE.format(name="own", broker='broker = "b2"'))
+    assert sources(merged(here, there, joining=True)) == ["fixed.*", "named.*", "own.*"]
+    assert sources(merged(here, there, joining=False)) == ["fixed.*", "own.*"]
+
+
+def test_who_starts_again_does_not_propose_another_order():
+    """What both have agreed on stays, whichever of them starts."""
+    files = [
+        config(hosts=f'["{host}"]', more=SOURCE.format(name=f"of-{host}", broker=f'broker = "{host}"'))
+        for host in ("b1", "b2")
+    ]
+    both = Agreed(2, msgspec.Raw(merged(files[1], files[0].shared, joining=True)))
+    for file in files:
+        taken, proposed = proposal(file, both, Claim(1, configuration=2, file=file_hash(file)))
+        assert proposed is None
+        assert [pattern.pattern for pattern in taken.patterns] == ["of-b1.*", "of-b2.*"]

@@ -81,3 +81,24 @@ def test_another_generation_is_taken_up_whole():
     assert cache._refresh() == ""
     assert cache._held.snapshot.epoch == "2.0"
     assert len(cache._held.snapshot.config.types["t"].attributes) == 2
+
+
+def test_topics_that_a_pattern_matches_are_sources_of_every_generation():
+    """What the query reads is a source as the generation in force says, though the configuration names no topic."""
+    patterns = [f"{TEXT}[[sources]]\npattern = '{p}'\nbroker = 'b1'\ntype = 't'\n" for p in ("orders.*", "pay.*")]
+    configs = {number: parse(text) for number, text in enumerate(patterns, 1)}
+    cache, now = IndexCache(Boot(configs[1].with_topics(["orders.de"]), 1)), [1]
+    cache.redis = SimpleNamespace(
+        current=lambda: ("run", now[0]),
+        configuration=lambda generation: configs[generation].shared,
+        vector=lambda number: ("run", {str(k): Version(number, 0, "run") for k in index_keys(CONFIG, ("b1", "b2"))}),
+        load=lambda keys, generation: [(f"{generation}.0", CompiledPart.of(generation, [], {}, [])) for _ in keys],
+    )
+
+    def read(*topics):
+        return [source.topic for source in cache.snapshot(topics).config.sources]
+
+    assert read("hilcast.publications", "orders.de") == ["orders.de"]
+    assert read("hilcast.publications", "orders.fr", "pay.me") == ["orders.fr"]
+    now[0] = 2
+    assert read("hilcast.publications", "orders.fr", "pay.me") == ["pay.me"]

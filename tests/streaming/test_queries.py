@@ -200,3 +200,37 @@ def test_gaps_are_what_a_group_has_not_read_and_kafka_does_not_hold():
     found = Offsets(config, kafka).gaps("route", topics)
     assert found == [Gap(topics[0], 0, 2, 5), Gap(topics[2], 0, 0, 3)]
     assert [gap.records for gap in found] == [3, 3]
+
+
+PATTERN = """
+[[sources]]
+pattern = "orders.*"
+broker = "b1"
+type = "t"
+"""
+
+
+def test_the_route_query_is_started_anew_when_its_topics_change(monkeypatch):
+    """It begins at once, where its group stands on the new set, with a checkpoint of its own; else it is left alone."""
+    stage, config, started = Stage(monkeypatch), parse(CONFIG + PATTERN), []
+
+    def begin(spark, boot, starting, checkpoint, *, lossy):
+        started.append(([source.topic for source in boot.config.sources], starting, checkpoint))
+        return Query()
+
+    monkeypatch.setattr(queries.route, "start", begin)
+    stage.queries._offsets = SimpleNamespace(resume=lambda query, topics: ",".join(topics))
+    stage.queries._checkpoint = SimpleNamespace(route=lambda topics: f"of {len(topics)}", control=str)
+    stage.queries.start()
+    own, before = config.topics.publications, stage.queries.ended("route")
+    for cluster in (set(), {"orders.de"}, {"orders.de", "else"}, {"orders.de", "orders.fr"}, {"orders.fr"}):
+        stage.queries.follow(config.with_topics(cluster))
+        stage.queries.restart_failed()
+        assert stage.queries.all_run()
+    assert started == [
+        ([], own, "of 1"),
+        (["orders.de"], f"{own},orders.de", "of 2"),
+        (["orders.de", "orders.fr"], f"{own},orders.de,orders.fr", "of 3"),
+        (["orders.fr"], f"{own},orders.fr", "of 2"),
+    ]
+    assert stage.queries.ended("route") == before + 3, "the batch that was running counts as ended"

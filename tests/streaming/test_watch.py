@@ -29,6 +29,8 @@ class Around:
     def __init__(self):
         self.asked: list[str] = []
         self.fail: dict[str, Exception] = {}
+        self.cluster: set[str] = set()
+        self.routed: list[list[str]] = []
         self.ids = {"hilcast.registry": "r1", "hilcast.subscriptions": "s1"}
         self.found = dict(self.ids)
 
@@ -38,10 +40,10 @@ class Around:
             raise self.fail[what]
         return answer
 
-    def watch(self):
+    def watch(self, config=CONFIG, facts=None):
         return Watch(
-            Boot(CONFIG, 1, topic_ids=self.ids),
-            registry=SimpleNamespace(catch_up=lambda: self.did("registry", []), overwritten=list, facts={}),
+            Boot(config, 1, topic_ids=self.ids),
+            registry=SimpleNamespace(catch_up=lambda: self.did("registry", []), overwritten=list, facts=facts or {}),
             timers=SimpleNamespace(next_ms=None),
             clock=None,
             ended=lambda: 0,
@@ -52,11 +54,24 @@ class Around:
                 ids=lambda names: self.found,
                 ensure_needed=lambda but: self.did("topics", []),
                 recreate=lambda names: self.did("destinations", []),
+                existing=lambda: self.cluster,
             ),
+            route=lambda config: self.routed.append([source.topic for source in config.sources]),
             writer=SimpleNamespace(send=lambda key, message: None, flush=lambda: None, nudge=lambda timeout_s: None),
         )
 
 
+PATTERNS = parse("""
+[overlay]
+brokers = ["b1"]
+links = []
+[types.t.attributes]
+x = { kind = "int" }
+[[sources]]
+pattern = "orders.*"
+broker = "b1"
+type = "t"
+""")
 ALL = ["registry", "redis", "groups", "topics", "destinations"]
 
 
@@ -96,6 +111,21 @@ def test_what_is_no_trouble_of_kafka_ends_the_job():
     around.fail = {"redis": HilcastError("state-format", "foreign")}
     with pytest.raises(HilcastError, match="state-format"):
         around.watch().look()
+
+
+def test_topics_that_a_pattern_matches_are_routed_from_the_next_look(monkeypatch):
+    """What appears becomes a source, what goes leaves, and the sink of a live subscription is never one."""
+    around, now = Around(), [100.0]
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
+    fact = {"owner": "c", "live": True, "sink": "orders.sink"}
+    made = around.watch(PATTERNS, {("subscription", "b1", "t", "s"): SimpleNamespace(**fact)})
+    for now[0], cluster in ((100.0, {"orders.de", "orders.sink"}), (106.0, {"orders.de", "orders.fr"}), (112.0, set())):
+        around.cluster = cluster | {"hilcast.routed", "other"}
+        made.look()
+    assert around.routed == [["orders.de"], ["orders.de", "orders.fr"], []]
+    plain = Around()
+    plain.watch().look()
+    assert plain.routed == [], "without a pattern nobody is told"
 
 
 def test_a_lost_inbox_or_registry_stops_the_job_and_is_not_made_again(monkeypatch):
