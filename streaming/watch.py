@@ -144,6 +144,8 @@ class Watch:
     def _watch_redis(self) -> None:
         """Have everything written again that Redis lost."""
         try:
+            if self.redis.current()[1] != self.generation:
+                self.redis.point(self.generation, self.config.shared)
             missing = self.redis.missing(self._keys, self.generation)
             if missing:
                 self.redis.describe_grids({name: Grid.of(event_type) for name, event_type in self.config.types.items()})

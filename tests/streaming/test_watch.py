@@ -29,6 +29,7 @@ class Around:
     def __init__(self):
         self.asked: list[str] = []
         self.fail: dict[str, Exception] = {}
+        self.pointed: int | None = 1
         self.cluster: set[str] = set()
         self.routed: list[list[str]] = []
         self.ids = {"hilcast.registry": "r1", "hilcast.subscriptions": "s1"}
@@ -49,7 +50,11 @@ class Around:
             ended=lambda: 0,
             groups=SimpleNamespace(tick=lambda ended: self.did("groups"), topics=set),
             listener=SimpleNamespace(latest={}, batches={"route": 1}),
-            redis=SimpleNamespace(missing=lambda keys, generation: self.did("redis", [])),
+            redis=SimpleNamespace(
+                current=lambda: ("run", self.pointed),
+                point=lambda generation, shared: setattr(self, "pointed", generation),
+                missing=lambda keys, generation: self.did("redis", []),
+            ),
             topics=SimpleNamespace(
                 ids=lambda names: self.found,
                 ensure_needed=lambda but: self.did("topics", []),
@@ -167,3 +172,11 @@ def test_leases_end_by_kafkas_time():
     around.fail.clear()
     made.look()
     assert fired == [5_001]
+
+
+def test_an_emptied_redis_is_told_again_what_is_in_force():
+    """Without the pointer every route task waits: the watch sees to it beside the parts."""
+    around = Around()
+    around.pointed = None
+    around.watch().look()
+    assert around.pointed == 1
