@@ -286,7 +286,12 @@ class Job:
             if not succession.step():
                 return
         except HilcastError as error:
+            if succession.claimed:
+                raise
             self.succession = None
+            if error.code.startswith("kafka-"):
+                _log.warning("generation %d is not built, and tried again: %s", succession.number, error)
+                return
             self._refuse(succession.config.version, [str(error)])
             return
         self._take(succession.config)

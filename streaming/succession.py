@@ -14,8 +14,11 @@ they change places.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from confluent_kafka import KafkaException
+
+from infra.kafka.transport import away
 from infra.logs import logger
 from state.config import Config
 from state.control.facts import encode_fact
@@ -30,6 +33,8 @@ from streaming.offsets import Offsets
 from streaming.progress import ProgressListener
 from streaming.queries import Queries
 
+AGAIN_TICKS = 20
+"""Steps after which something is tried again."""
 _log = logger("generation")
 
 
@@ -43,6 +48,8 @@ class Succession:
         self.config = config
         self.number = generations.next(config)
         self.failure: HilcastError | None = None
+        self.claimed = False
+        """Whether the one before is never continued: a failure from here on ends the job, which then begins anew."""
         self._generations, self._queries, self._listener = generations, queries, listener
         self._offsets = Offsets(config, generations.transport)
         self._built: Built | None = None
@@ -73,6 +80,8 @@ class Succession:
             self._built = self._generations.build(self.config, self.number)
         except HilcastError as error:
             self.failure = error
+        except KafkaException as error:
+            self.failure = away(self.config.deployment.kafka, str(error))
 
     def _until_built(self) -> Iterator[bool]:
         while self._thread.is_alive():
@@ -85,22 +94,42 @@ class Succession:
         yield from self._until_built()
         self._put_in_force()
         self._take_over()
-        self._queries.adopt(self._generations.routing(self.config, self.number))
+        self._adopt()
         yield True
 
     def _beside(self) -> Iterator[bool]:
         yield from self._until_built()
-        self._generations.claim(self.config, self.number)
+        self.claimed = True
+        yield from self._insistently(lambda: self._generations.claim(self.config, self.number))
         self._listener.hold("control")
         self._queries.stop("control")
-        self._amend()
+        yield from self._insistently(self._amend)
         self._take_over()
         yield from self._until_settled()
         yield from self._until_whole()
         self._put_in_force()
         self._listener.release("control", self.config, self.number)
-        self._queries.adopt(self._generations.routing(self.config, self.number))
+        yield from self._insistently(self._adopt)
         yield True
+
+    def _insistently(self, call: Callable[[], None]) -> Iterator[bool]:
+        """Do something until Kafka lets it be done: from the claim on there is no way back."""
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as error:
+                trouble = str(error)
+            except HilcastError as error:
+                if not error.code.startswith("kafka-"):
+                    raise
+                trouble = str(error)
+            _log.warning("generation %d waits for Kafka: %s", self.number, trouble)
+            for _ in range(AGAIN_TICKS):
+                yield False
+
+    def _adopt(self) -> None:
+        self._queries.adopt(self._generations.routing(self.config, self.number))
 
     def _boot(self) -> Boot:
         return self._generations.boot(self.config, self.number)
@@ -125,8 +154,9 @@ class Succession:
 
     def _until_settled(self) -> Iterator[bool]:
         control = self.config.topics.control
+        ends: dict[str, dict[str, int]] = {}
         for _ in range(self.config.fence_rounds()):
-            ends = {control: self._offsets.ends(control)}
+            yield from self._insistently(lambda: ends.update({control: self._offsets.ends(control)}))
             while not self._offsets.reached(self._listener.reached.get("control"), ends):
                 yield False
 
@@ -136,8 +166,8 @@ class Succession:
         while missing := patiently(lambda: self._generations.redis.missing(keys, self.number), say=_log.warning):
             for key in missing:
                 self._generations.writer.send(str(key), Republish())
-            self._generations.writer.flush()
-            for _ in range(20):
+            yield from self._insistently(self._generations.writer.flush)
+            for _ in range(AGAIN_TICKS):
                 yield False
 
     def _put_in_force(self) -> None:
