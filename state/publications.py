@@ -56,6 +56,7 @@ def read_publication(record: Record, sources: Mapping[str, str]) -> tuple[str, b
 def beside_columns(event_type: EventType, records: Sequence[Record]) -> dict[str, list[bytes | None]]:
     """By attribute that is in a header or in the key: what each of these records holds, as `decode` takes it.
 
+    >>> from state.space.event_type import Attribute
     >>> order = EventType("order", (Attribute("region", "text", header="r"), Attribute("id", "int", key=True)))
     >>> beside_columns(order, [Record("p", 0, 0, 0, b"7", b"{}", (("r", b"US"), ("r", b"EU")))])
     {'region': [b'EU'], 'id': [b'7']}

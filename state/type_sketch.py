@@ -215,7 +215,7 @@ def _written(name: str, documents: int, leaves: Sequence[_Leaf], left_out: Seque
         lines.append(f"index = [{names}]  # the most selective first")
     lines += ["", f"[types.{_quoted(name)}.attributes]"]
     for leaf in leaves:
-        lines.append(f"{_line(leaf.attribute)}  # in {leaf.present:.0%}, {leaf.distinct} distinct".replace("%", " %"))
+        lines.append(f"{_line(leaf.attribute)}  # in {100 * leaf.present:.0f} %, {leaf.distinct} distinct")
     if left_out:
         lines += ["", "# left out:"]
         lines += [f"#   {_one_line(reason)}" for reason in left_out[:LEFT_OUT_MAX]]
