@@ -70,7 +70,7 @@ DOCUMENTS = objects(
 EVENTS = st.builds(lambda a, o, b: (a + o + b).encode(), SPACES, DOCUMENTS, SPACES)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, derandomize=True)
 @given(types(), st.lists(EVENTS, max_size=5))
 def test_a_batch_has_the_ranks_of_what_lies_at_its_paths(event_type: EventType, values: list[bytes]) -> None:
     """For random paths and documents, with escapes, arrays and equal keys at every level, ranks are the oracle's."""
@@ -238,7 +238,7 @@ def oracle_text(attribute: Attribute, raw: bytes | None) -> object:
     return None if event is None or set(event) != {"it"} or isinstance(event["it"], str | dict | list) else event["it"]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS, TEXTS, TEXTS, EVENTS | st.just(b"[]")), max_size=4), st.booleans())
 def test_headers_and_keys_are_read_by_their_kind(rows: list[tuple[bytes, ...]], arrow: bool) -> None:
     """Text in UTF-8 counts if it is a value of the attribute's kind; a list and an Arrow array say the same."""
@@ -279,7 +279,7 @@ def test_what_is_not_given_is_absent() -> None:
 # --- putting attributes in their places ---------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     st.fixed_dictionaries(
         {},
