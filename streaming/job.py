@@ -78,6 +78,7 @@ class Job:
         ids = self._prepare_topics()
         self.lease = Lease(self.config)
         if not self.lease.acquire(self.stopping):
+            self.lease.close()
             return
         self.registry = RegistryReader(self.config, self.transport)
         retried(self.registry.catch_up)
