@@ -183,11 +183,15 @@ class RedisIndex:
 
     def run_id(self) -> str:
         """Which Redis this is: its process, and the history of its data."""
-        pipe = self._client.pipeline(transaction=False)
+        return self._together(self._client.pipeline(transaction=False))[0]
+
+    def _together(self, pipe: Any) -> tuple[str, list[Any]]:
+        """Which Redis answers, and what it answers to these commands, in one trip."""
         pipe.info("server")
         pipe.info("replication")
         with self._anew():
-            return _primary(*pipe.execute())
+            *answers, server, replication = pipe.execute()
+            return _primary(server, replication), answers
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -330,14 +334,17 @@ class RedisIndex:
     def current(self) -> tuple[str, int | None]:
         """The present run id, and the generation that is in force under it; None where Redis has lost that."""
         pipe = self._client.pipeline(transaction=False)
-        pipe.info("server")
-        pipe.info("replication")
         pipe.hget(self._generations, "current")
-        with self._anew():
-            server, replication, stored = pipe.execute()
-            run = _primary(server, replication)
-        generation, _, written = (stored or b"").decode().partition(".")
-        return run, int(generation) if written == run else None
+        run, (stored,) = self._together(pipe)
+        return run, _pointed(stored, run)
+
+    def look(self, generation: int) -> tuple[str, int | None, dict[str, Version]]:
+        """The present run id, the generation in force, and the version of every part of this one, in one trip."""
+        pipe = self._client.pipeline(transaction=False)
+        pipe.hget(self._generations, "current")
+        pipe.hgetall(self.vector_key(generation))
+        run, (stored, entries) = self._together(pipe)
+        return run, _pointed(stored, run), _versions(entries)
 
     def configuration(self, generation: int) -> bytes | None:
         """What a generation's configuration has in common with other deployments (`Config.shared`)."""
@@ -346,14 +353,8 @@ class RedisIndex:
 
     def vector(self, generation: int) -> tuple[str, dict[str, Version]]:
         """The present run id and the version of every part of a generation, read together."""
-        pipe = self._client.pipeline(transaction=False)
-        pipe.info("server")
-        pipe.info("replication")
-        pipe.hgetall(self.vector_key(generation))
-        with self._anew():
-            server, replication, entries = pipe.execute()
-            run = _primary(server, replication)
-        return run, {k.decode(): Version.parse(v) for k, v in entries.items()}
+        run, _, versions = self.look(generation)
+        return run, versions
 
     def newest_generation(self) -> int:
         """The newest generation of which anything is stored, 0 if nothing is."""
@@ -487,6 +488,16 @@ def _primary(server: Mapping[str, Any], replication: Mapping[str, Any]) -> str:
     if replication.get("role", "master") != "master":
         raise redis.ConnectionError("READONLY: it is a replica")
     return f"{server['run_id']}-{str(replication.get('master_replid', ''))[:8]}"
+
+
+def _pointed(stored: bytes | None, run: str) -> int | None:
+    """The generation that a pointer names, if it was written under this run."""
+    generation, _, written = (stored or b"").decode().partition(".")
+    return int(generation) if written == run else None
+
+
+def _versions(entries: Mapping[bytes, bytes]) -> dict[str, Version]:
+    return {key.decode(): Version.parse(value) for key, value in entries.items()}
 
 
 def _seal(blob: bytes, generation: int, batch: int) -> bytes:

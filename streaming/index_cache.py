@@ -148,33 +148,31 @@ class IndexCache:
     def _refresh(self) -> str:
         """Bring the cache up to what is in force; return why that is not possible, or nothing."""
         try:
-            run, generation = self.redis.current()
-            if generation is None:
-                return "the index in redis is not complete"
-            if self._held is None or self._held.generation != generation:
-                return self._take_up(run, generation)
-            return self._load(self._held, run)
+            if self._held is None:
+                _, generation = self.redis.current()
+            else:
+                run, generation, vector = self.redis.look(self._held.generation)
+                if generation == self._held.generation:
+                    return self._load(self._held, run, vector)
+            return "the index in redis is not complete" if generation is None else self._take_up(generation)
         except redis.RedisError as error:
             return f"redis is away ({trouble(error)})"
 
-    def _take_up(self, run: str, generation: int) -> str:
+    def _take_up(self, generation: int) -> str:
         """Go over to another generation, whole; what is held stays until then."""
         shared = self.redis.configuration(generation)
         if shared is None:
             return "the index in redis is not complete"
         held = Held(self.config.adopting(shared), generation, self._schemas)
-        why = self._load(held, run)
+        why = self._load(held, *self.redis.vector(generation))
         if not why:
             if self._held is not None:
                 _log.info("routing by generation %d", generation)
             self._held = held
         return why
 
-    def _load(self, held: Held, run: str) -> str:
+    def _load(self, held: Held, run: str, vector: Mapping[str, Version]) -> str:
         """Bring one generation up to its vector."""
-        now, vector = self.redis.vector(held.generation)
-        if now != run:
-            return "redis was started again"
         stale = held.stale(run, vector)
         if stale is None:
             return "the index in redis is not complete"

@@ -41,6 +41,7 @@ def test_parts_that_came_before_a_lost_one_are_joined_later():
         current=lambda: ("run", 1),
         configuration=lambda generation: CONFIG.shared,
         vector=lambda generation: ("run", versions),
+        look=lambda generation: ("run", 1, versions),
         load=lambda keys, generation: [None if key in lost else (versions[str(key)].epoch, parts[key]) for key in keys],
     )
     asked = []
@@ -69,6 +70,7 @@ def test_another_generation_is_taken_up_whole():
         current=lambda: ("run", now[0]),
         configuration=configurations.get,
         vector=lambda generation: ("run", vectors[generation]),
+        look=lambda generation: ("run", now[0], vectors[generation]),
         load=lambda keys, generation: [(f"{generation}.0", CompiledPart.of(generation, [], {}, [])) for _ in keys],
     )
     assert cache._refresh() == ""
@@ -88,10 +90,15 @@ def test_topics_that_a_pattern_matches_are_sources_of_every_generation():
     patterns = [f"{TEXT}[[sources]]\npattern = '{p}'\nbroker = 'b1'\ntype = 't'\n" for p in ("orders.*", "pay.*")]
     configs = {number: parse(text) for number, text in enumerate(patterns, 1)}
     cache, now = IndexCache(Boot(configs[1].with_topics(["orders.de"]), 1)), [1]
+
+    def versions(number):
+        return {str(key): Version(number, 0, "run") for key in index_keys(CONFIG, ("b1", "b2"))}
+
     cache.redis = SimpleNamespace(
         current=lambda: ("run", now[0]),
         configuration=lambda generation: configs[generation].shared,
-        vector=lambda number: ("run", {str(k): Version(number, 0, "run") for k in index_keys(CONFIG, ("b1", "b2"))}),
+        vector=lambda generation: ("run", versions(generation)),
+        look=lambda generation: ("run", now[0], versions(generation)),
         load=lambda keys, generation: [(f"{generation}.0", CompiledPart.of(generation, [], {}, [])) for _ in keys],
     )
 
