@@ -20,7 +20,7 @@ help: ## this list
 setup: $(STAMP) ## virtual environment, jars, Redis; quick when nothing is missing
 	@$(PY) -m infra.local setup
 
-demo: setup ## brokers, subscribers and publishers on real Kafka, Redis and Spark; checks every delivery
+demo: setup ## brokers, subscribers and publishers on real Kafka, Redis and Spark; checks every delivery (ARGS=--ui: then the console)
 	@$(PY) -m producers.demo $(ARGS)
 
 test: setup ## all tests, those on real Kafka, Redis and Spark included
@@ -59,5 +59,5 @@ $(STAMP): pyproject.toml
 		echo "making $(VENV) with $$python"; \
 		"$$python" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; fi
 	@echo "installing the Python packages into $(VENV)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check -e ".[router,formats,kafka-python,local,bench,dev]"
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e ".[router,formats,kafka-python,ui,local,bench,dev]"
 	@touch $@

@@ -2,6 +2,7 @@
 
     python -m benchmarks.campaign [--faults N] [--seed S]     N faults from a schedule that S draws
     python -m benchmarks.campaign --only KIND --seed S        one fault again, alone
+    python -m benchmarks.campaign --among A,B+C               draw from these; B and C happen at once
     python -m benchmarks.campaign --kinds                     what there is, and what this machine cannot do
 
 All reductions, advertisements, groups, sinks and leases are in use while subscriptions change. After each fault it is
@@ -22,9 +23,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.faults import checkpoints, drivers, inboxes, inputs, outages, points, processes  # noqa: F401 kinds
+from benchmarks.faults import (  # noqa: F401 kinds
+    checkpoints,
+    destinations,
+    drivers,
+    inboxes,
+    inputs,
+    outages,
+    points,
+    processes,
+)
 from benchmarks.faults.figures import explain, line, picture, summary
-from benchmarks.faults.kind import KINDS
+from benchmarks.faults.kind import KINDS, fault_of
 from benchmarks.faults.scene import Broken, Outcome, Scene
 from benchmarks.faults.schedule import schedule
 from benchmarks.faults.world import FULL, SHORT, Size, World
@@ -38,7 +48,8 @@ LEFT_OUT = {
 
 def possible(names: Sequence[str]) -> list[str]:
     """The kinds among these that this machine can do; the others are said, loudly."""
-    left = {**LEFT_OUT, **{name: reason for name in names if (reason := KINDS[name].impossible())}}
+    why = {name: [r for part in name.split("+") if (r := KINDS[part].impossible())] for name in names}
+    left = {**LEFT_OUT, **{name: "; ".join(reasons) for name, reasons in why.items() if reasons}}
     for name, reason in sorted(left.items()):
         print(f"LEFT OUT {name}: {reason}", file=sys.stderr)
     return [name for name in names if name not in left]
@@ -54,7 +65,7 @@ def campaign(plan: Sequence[tuple[str, int]], size: Size, folder: Path, short: b
                 if scene is None:
                     scene, lived = Scene(world, seed), 0
                     scene.begin()
-                outcome = scene.suffer(KINDS[kind], seed, last=number == len(plan) or lived + 1 >= size.leg)
+                outcome = scene.suffer(fault_of(kind), seed, last=number == len(plan) or lived + 1 >= size.leg)
                 outcomes.append(outcome)
                 print(line(number, len(plan), outcome), flush=True)
                 if not outcome.ok:
@@ -78,7 +89,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--faults", type=int, default=400, help="how many (400)")
     parser.add_argument("--seed", type=int, default=None, help="of the schedule (the present second)")
     parser.add_argument("--only", metavar="KIND", help="one fault of this kind, with this very seed")
-    parser.add_argument("--among", metavar="KIND,KIND", help="draw from these kinds only")
+    parser.add_argument("--among", metavar="KIND,KIND", help="draw from these kinds only; KIND+KIND: both at once")
     parser.add_argument("--short", action="store_true", help="short pauses, few leases, a small load")
     parser.add_argument("--kinds", action="store_true", help="list the kinds and leave")
     parser.add_argument("--patience", type=float, help="seconds after which a pause counts as for ever")
@@ -90,7 +101,9 @@ def main() -> int:
     given = arguments()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that everything is stopped in order
     chosen = given.among.split(",") if given.among else list(KINDS)
-    unknown = {given.only or chosen[0], *chosen} - set(KINDS)
+    unknown = {*(given.only or chosen[0]).split("+"), *(part for name in chosen for part in name.split("+"))} - set(
+        KINDS
+    )
     if unknown:
         print(f"no such kind: {', '.join(sorted(unknown))}; --kinds lists them", file=sys.stderr)
         return 2
@@ -110,7 +123,8 @@ def main() -> int:
     summary(outcomes)
     picture(outcomes)
     failed = [outcome for outcome in outcomes if not outcome.ok]
-    print(f"\n  {len(outcomes)} faults, {len(failed)} failed, {time.monotonic() - began:,.0f} s, seed {seed}")
+    single = sum(len(outcome.kind.split("+")) for outcome in outcomes)
+    print(f"\n  {single} faults, {len(failed)} failed, {time.monotonic() - began:,.0f} s, seed {seed}")
     if not failed and given.data is None:
         shutil.rmtree(folder, ignore_errors=True)
     return 1 if failed else 0

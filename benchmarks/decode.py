@@ -1,4 +1,4 @@
-"""JSON events to rank columns: `state.space.decode` against reading every event into objects first.
+"""Events to rank columns: `state.space.decode` against reading every event into objects first.
 
     python -m benchmarks.decode [EVENTS]
 
@@ -8,14 +8,16 @@ would by hand: no dispatch by kind, `datetime` for time, `struct` for doubles, a
 `objects only` is what a library needs before that loop. `headers` are the ranks that clients mapped themselves
 ([MICS09] §6.1), read and checked instead of the events. `nested` are the same attributes two and three objects deep,
 among members that nobody asked for; `flat, as long` has those members too, as text beside the attributes, so that the
-two have equal bytes: asked for are 1.5 times its time a byte. All ranks are asserted equal. Times are CPU times, the
-best of a few rounds taken in turns, so that a busy machine slows all sides alike. The picture goes to
-`benchmarks/out/decode.png`.
+two have equal bytes: asked for are 1.5 times its time a byte. `Avro` and `Protobuf` are the nested documents in these
+formats, beside what fastavro and protobuf need to make all of it objects, before any attribute is looked at. All ranks
+are asserted equal. Times are CPU times, the best of a few rounds taken in turns, so that a busy machine slows all sides
+alike. The picture goes to `benchmarks/out/decode.png`.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import random
 import struct
@@ -23,20 +25,23 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import fastavro
 import msgspec
 import numpy as np
 import orjson
 import pyarrow as pa
+from google.protobuf import descriptor_pb2, message_factory
 from matplotlib import pyplot
 
-from benchmarks.peers.event_headers import read_event_mappings
+from benchmarks.peers.event_headers import map_events, read_event_mappings
 from benchmarks.report import save
 from state.space.boxes import Ranks
 from state.space.decode import decode, decode_arrow, warm
+from state.space.encodings.schemas import Schema
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
-from state.space.mapping import map_events
 from state.space.ranks import ABSENT
 
 SIDES = ("buy", "sell")
@@ -57,6 +62,18 @@ NESTED = EventType(
         for attribute in QUOTE.attributes
     ),
 )
+AVRO = {
+    "type": "record", "name": "Event", "fields": [{"name": "version", "type": "int"}, {"name": "trade", "type": {
+        "type": "record", "name": "Trade", "fields": [
+            {"name": "instrument", "type": {"type": "record", "name": "Instrument", "fields": [
+                {"name": "isin", "type": "string"}, {"name": "symbol", "type": "string"},
+                {"name": "venues", "type": {"type": "array", "items": {"type": "record", "name": "Venue", "fields": [
+                    {"name": "mic", "type": "string"}]}}}]}},
+            {"name": "terms", "type": {"type": "record", "name": "Terms", "fields": [
+                {"name": "price", "type": "double"}, {"name": "volume", "type": "long"},
+                {"name": "side", "type": {"type": "enum", "name": "Side", "symbols": list(SIDES)}},
+                {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}}]}}]}}],
+}  # fmt: skip
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 ROUNDS = 5
@@ -89,6 +106,81 @@ def trades(values: list[bytes]) -> list[bytes]:
         instrument = {"isin": "DE0007164600", "symbol": quote.pop("symbol"), "venues": [{"mic": "XETR"}]}
         made.append(json.dumps({"version": 3, "trade": {"instrument": instrument, "terms": quote}}).encode())
     return made
+
+
+def avro_of(documents: list[dict[str, Any]]) -> list[bytes]:
+    """The same documents as fastavro writes them."""
+    schema, made = fastavro.parse_schema(AVRO), []
+    for document in documents:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, schema, document)
+        made.append(out.getvalue())
+    return made
+
+
+def protobuf_schema() -> Schema:
+    """Their messages."""
+    file = descriptor_pb2.FileDescriptorProto(name="trade.proto", package="t", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    side = file.enum_type.add(name="Side")
+    for number, name in enumerate(SIDES):
+        side.value.add(name=name, number=number)
+    messages = {
+        "Venue": [("mic", 9, "")],
+        "Instrument": [("isin", 9, ""), ("symbol", 9, ""), ("venues", 11, ".t.Venue")],
+        "Terms": [
+            ("price", 1, ""),
+            ("volume", 3, ""),
+            ("side", 14, ".t.Side"),
+            ("at", 11, ".google.protobuf.Timestamp"),
+        ],
+        "Trade": [("instrument", 11, ".t.Instrument"), ("terms", 11, ".t.Terms")],
+        "Event": [("version", 5, ""), ("trade", 11, ".t.Trade")],
+    }
+    for message, fields in messages.items():
+        made = file.message_type.add(name=message)
+        for number, (name, type, of) in enumerate(fields, 1):
+            made.field.add(
+                name=name, number=number, label=3 if name == "venues" else 1, type=type, type_name=of or None
+            )
+    return Schema("protobuf", files=(file.SerializeToString(),), message="t.Event")
+
+
+def protobuf_of(made: Any, documents: list[dict[str, Any]]) -> list[bytes]:
+    """The same documents as protobuf writes them; `made` is the class of the message."""
+    values = []
+    for document in documents:
+        instrument, terms = document["trade"]["instrument"], document["trade"]["terms"]
+        event = made(version=document["version"])
+        event.trade.instrument.isin, event.trade.instrument.symbol = instrument["isin"], instrument["symbol"]
+        for venue in instrument["venues"]:
+            event.trade.instrument.venues.add(mic=venue["mic"])
+        event.trade.terms.price, event.trade.terms.volume = terms["price"], terms["volume"]
+        event.trade.terms.side = SIDES.index(terms["side"])
+        event.trade.terms.at.FromDatetime(terms["at"])
+        values.append(event.SerializeToString())
+    return values
+
+
+def format_ways(nested: list[bytes]) -> tuple[dict[str, Callable[[], Ranks | None]], dict[str, int]]:
+    """Avro and Protobuf of the nested documents, and how many bytes each of them has."""
+    documents = [json.loads(value) for value in nested]
+    for document in documents:
+        terms = document["trade"]["terms"]
+        terms["at"] = datetime.fromisoformat(terms["at"])
+    parsed, schema = fastavro.parse_schema(AVRO), protobuf_schema()
+    made = message_factory.GetMessageClass(schema.protobuf())
+    avro, protobuf = avro_of(documents), protobuf_of(made, documents)
+    by_avro = replace(NESTED, format="avro", schema=Schema("avro", json.dumps(AVRO)))
+    by_protobuf = replace(NESTED, format="protobuf", schema=schema)
+    ways: dict[str, Callable[[], Ranks | None]] = {
+        "hilcast Avro": lambda: decode(by_avro, avro).ranks,
+        "fastavro, objects only": lambda: _only(avro, lambda v: fastavro.schemaless_reader(io.BytesIO(v), parsed)),
+        "hilcast Protobuf": lambda: decode(by_protobuf, protobuf).ranks,
+        "protobuf, objects only": lambda: _only(protobuf, made.FromString),
+    }
+    sizes = dict.fromkeys(list(ways)[:2], sum(map(len, avro))) | dict.fromkeys(list(ways)[2:], sum(map(len, protobuf)))
+    return ways, sizes
 
 
 def padded(values: list[bytes], lengths: list[int]) -> list[bytes]:
@@ -201,7 +293,17 @@ def main() -> None:
         "hilcast nested": lambda: decode(NESTED, nested).ranks,
         "hilcast headers, mapped by clients": lambda: read_event_mappings(headers, grid).ranks,
     }
-    warm()
+    others, sizes = format_ways(nested)
+    ways |= others
+    best = timed(ways, decode(QUOTE, values).ranks)
+    sizes |= {name: sum(map(len, nested if "nested" in name else values)) for name in ways if name not in sizes}
+    report(best, sizes, count)
+    draw(best, count)
+
+
+def timed(ways: dict[str, Callable[[], Ranks | None]], expected: Ranks) -> dict[str, float]:
+    """The best CPU time of each way, in rounds; what gives ranks gives these."""
+    warm(("avro", "protobuf"))
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(ROUNDS):
         for name, way in ways.items():
@@ -209,19 +311,27 @@ def main() -> None:
             ranks = way()
             best[name] = min(best[name], time.process_time() - started)
             if ranks is not None:
-                assert np.array_equal(ranks, decode(QUOTE, values).ranks), name
-    ours = best["hilcast decode, list of bytes"]
-    print(f"{count:,} events of 5 attributes, {sum(map(len, values)) / count:.0f} bytes each; equal ranks asserted")
-    print(f"{'way':36}{'ns/event':>10}{'MB/s':>8}{'ratio':>8}")
+                assert np.array_equal(ranks, expected), name
+    return best
+
+
+def report(best: dict[str, float], sizes: dict[str, int], count: int) -> None:
+    """A line for each way, and what was asked for."""
+    ours, flat, nested = (
+        best[f"hilcast {way}"] for way in ("decode, list of bytes", "flat, as long as nested", "nested")
+    )
+    size = sizes["hilcast decode, list of bytes"] / count
+    print(f"{count:,} events of 5 attributes, {size:.0f} bytes each; equal ranks asserted")
+    print(f"{'way':36}{'bytes':>7}{'ns/event':>10}{'MB/s':>8}{'ratio':>8}")
     for name, seconds in best.items():
-        speed = sum(map(len, nested if "nested" in name else values)) / seconds / 1e6
-        print(f"{name:36}{seconds / count * 1e9:>10.0f}{speed:>8.0f}{seconds / ours:>8.1f}")
-    ratio = best["json.loads + Python loop"] / ours
-    print(f"{ratio:.1f} times json.loads and a loop (asked for: {TARGET})")
-    ratio = best["hilcast nested"] / best["hilcast flat, as long as nested"]
-    size = sum(map(len, nested)) / count
-    print(f"nested, {size:.0f} bytes each: {ratio:.2f} times the flat time a byte (at most {NESTED_MAX})")
-    draw(best, count)
+        line = f"{name:36}{sizes[name] / count:>7.0f}{seconds / count * 1e9:>10.0f}"
+        print(f"{line}{sizes[name] / seconds / 1e6:>8.0f}{seconds / ours:>8.1f}")
+    print(f"{best['json.loads + Python loop'] / ours:.1f} times json.loads and a loop (asked for: {TARGET})")
+    size = sizes["hilcast nested"] / count
+    print(f"nested, {size:.0f} bytes each: {nested / flat:.2f} times the flat time a byte (at most {NESTED_MAX})")
+    for format, library in (("Avro", "fastavro"), ("Protobuf", "protobuf")):
+        ratio = best[f"{library}, objects only"] / best[f"hilcast {format}"]
+        print(f"{format}: {ratio:.1f} times as fast as {library} makes objects")
 
 
 def _only(values: list[bytes], loads: Callable[[bytes], object]) -> None:

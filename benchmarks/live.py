@@ -128,7 +128,7 @@ def identity(
     config: Config, path: Path, folder: Path, topics: list[str], rows: float, options: argparse.Namespace
 ) -> None:
     """The same at the same rate through the identity pipeline, in this process, with the job's settings."""
-    spark = session(config, str(path))
+    spark = session(config)
     query = (
         route.records(spark, config, "latest")
         .mapInArrow(partial(identity_batches, topics, rows), OUTPUT)

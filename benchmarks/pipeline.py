@@ -274,12 +274,12 @@ def on_services(
 
 def race(services: LocalServices, folder: Path, options: argparse.Namespace) -> None:
     """Both sides in turn, over the same topic; the first round warms the JVM, loads the index and does not count."""
-    config, path = configuration(services, folder, options.brokers, options.reduction)
+    config, _ = configuration(services, folder, options.brokers, options.reduction)
     TopicKeeper(config).ensure_needed()
     bulk = options.bulk or options.subscriptions > REBUILT_MAX
     install(config, subscriptions(config, options.subscriptions, options.per_event, seed=1), bulk)
     publish(config, options.events, seed=2)
-    spark = session(config, str(path))
+    spark = session(config)
     spark.sparkContext.setLogLevel("ERROR")
     links = [config.topics.link(a, b) for pair in config.overlay.links for a, b in (pair, pair[::-1])]
     topics = sorted([*links, *(config.topics.deliver(f"c{i}") for i in range(CLIENTS))])

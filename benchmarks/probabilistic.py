@@ -35,13 +35,13 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.chain_loss import loss
-from benchmarks.report import claim, plot, title
+from benchmarks.report import claim, conclude, plot, title, unmet
 from state.reductions.conflict_table import ConflictTable
 from state.reductions.covering import Covering
 from state.reductions.hybrid import Hybrid
@@ -52,6 +52,8 @@ from state.space.boxes import Boxes
 
 SIDE = 1_000_000
 SIZES = range(10, 311, 30)
+PAPER_SUBSCRIPTIONS = 5000
+"""Of figures 11 and 12: what the text says of them is claimed from this size on."""
 ATTRIBUTES = (10, 15, 20)
 Ends = NDArray[np.int64]
 Case = tuple[Ends, Ends, Ends, Ends]
@@ -227,7 +229,8 @@ def figure7(options: argparse.Namespace) -> None:
         reduction[f"m = {m}"] = (list(SIZES), [float(row[0]) for row in rows])
         guesses[f"m = {m}"] = (list(SIZES), [float(row[1]) for row in rows])
     claim("the non-coverage is always detected", wrong == 0)
-    claim("fewer than 0.5 guesses on average", max(max(y) for _, y in guesses.values()) < 0.5)
+    most = max(max(y) for _, y in guesses.values())
+    unmet("fewer than 0.5 guesses on average", f"here up to {most:.1f}, where Algorithm 2 leaves rows:")
     for name, (ks, means) in guesses.items():
         more = [k for k, mean in zip(ks, means, strict=True) if mean >= 0.5]
         if more:
@@ -312,9 +315,14 @@ def figure11(options: argparse.Namespace) -> None:
             left[f"m = {m}, {name}"] = (marks, [float(count) for count in counts])
         ratio[f"m = {m}"] = (marks, [g / p for g, p in zip(group, pairwise, strict=True)])
         ratio[f"m = {m}, hybrid"] = (marks, [g / p for g, p in zip(exact, pairwise, strict=True)])
-    under = all(left[f"m = {m}, probabilistic"][1][-1] < 0.1 * n for m in (10, 15))
-    claim("group coverage leaves less than 10 % at m = 10 and 15", under)
-    claim("the ratio keeps decreasing with new subscriptions", all(y[-1] < y[0] for _, y in ratio.values()))
+    ends = {name: y[-1] / y[0] for name, (_, y) in ratio.items()}
+    if n >= PAPER_SUBSCRIPTIONS:
+        claim("group coverage leaves less than 10 % at m = 10", left["m = 10, probabilistic"][1][-1] < 0.1 * n)
+        claim("the ratio decreases with new subscriptions: lower at the end than after a tenth", max(ends.values()) < 1)
+    at_15 = left["m = 15, probabilistic"][1][-1] / n
+    unmet("less than 10 % at m = 15", f"here {at_15:.1%}: above for half of the seeds tried, 1 to 8")
+    rises = sum(later > y[i] for _, y in ratio.values() for i, later in enumerate(y[1:]))
+    unmet("the ratio keeps decreasing", f"here it rises in {rises} of {9 * len(ratio)} tenths")
     plot("probabilistic_figure11", left, "subscriptions", "left")
     plot("probabilistic_figure12", ratio, "subscriptions", "left, group / pairwise")
 
@@ -447,18 +455,20 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
 }
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commands", nargs="*", metavar="COMMAND", help=", ".join(COMMANDS))
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--subscriptions", type=int, default=5000)
+    parser.add_argument("--subscriptions", type=int, default=PAPER_SUBSCRIPTIONS)
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    parser.add_argument("--strict", action="store_true", help="fail if a claim does not hold")
+    options = parser.parse_args(given)
     unknown = [name for name in options.commands if name not in COMMANDS]
     if unknown:
         parser.error(f"no such command: {', '.join(unknown)}")
     for name in options.commands or COMMANDS:
         COMMANDS[name](options)
+    conclude(options.strict)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -38,9 +39,39 @@ def _text(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def claim(paper: str, holds: bool) -> None:
-    """Print a trend that the paper's text states, and whether it shows here."""
+class Claim(NamedTuple):
+    """What a paper's text states, with a number that could fail, and whether it is so here."""
+
+    paper: str
+    holds: bool
+
+
+CLAIMS: list[Claim] = []
+"""Of this process, in order."""
+
+
+def claim(paper: str, holds: object) -> None:
+    """Print a trend that the paper's text states, and whether it shows here; with `--strict` it decides the exit code.
+
+    Only what holds for most of ten seeds is a claim; what does not is `unmet`.
+    """
+    CLAIMS.append(Claim(paper, bool(holds)))
     print(f"  paper: {paper}: {'so here' if holds else 'NOT SO HERE'}")
+
+
+def unmet(paper: str, tried: str) -> None:
+    """Print what the paper's text states and was not reproduced, with what was tried."""
+    print(f"  paper: {paper}: NOT REPRODUCED; {tried}")
+
+
+def conclude(strict: bool) -> None:
+    """Count the claims; with `strict` the process fails if one of them did not hold."""
+    failed = [one.paper for one in CLAIMS if not one.holds]
+    if CLAIMS:
+        print(f"\n{len(CLAIMS) - len(failed)} of {len(CLAIMS)} claims hold")
+    CLAIMS.clear()
+    if strict and failed:
+        raise SystemExit("claims that do not hold: " + "; ".join(failed))
 
 
 def plot(name: str, lines: dict[str, tuple[Sequence[float], Sequence[float]]], x: str, y: str, log: str = "") -> None:

@@ -11,7 +11,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,17 @@ from redis.retry import Retry
 
 from infra import versions
 from infra.extras import PACKAGES
+from infra.kafka import open_transport
+from infra.kafka.acl import Acls, UnguardedError
 from infra.kafka.dialects import kafka_python, librdkafka
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.local import jars, java
+from infra.schema_registry import RegistrySchemas
+from infra.signing_keys import keyring
+from state.access import clients_of, compared, grants
 from state.config import Config
 from state.errors import HilcastError
+from state.secrets import redacted
 from state.space.grid import Grid
 from state.space.hilbert import encode
 
@@ -64,7 +70,11 @@ def checks(config: Config, topics: Iterable[str] = ()) -> list[Check]:
         _kafka_version(config) if reached.ok else _depends("Kafka version", "Kafka"),
         _topics(sorted(topics), there) if reached.ok else _depends("topics", "Kafka"),
         _topic_settings(config) if reached.ok else _depends("topic settings", "Kafka"),
+        _inboxes(config, there) if reached.ok or not config.security.own else _depends("inboxes", "Kafka"),
+        _rights(config, there) if reached.ok else _depends("rights in Kafka", "Kafka"),
+        *_signing(config),
         *_redis(config),
+        *_registry(config),
         *_grids(config),
     ]
 
@@ -153,7 +163,9 @@ def _topics(wanted: list[str], there: set[str]) -> Check:
 def _topic_settings(config: Config) -> Check:
     name = "topic settings"
     try:
-        found = TopicKeeper(config).faults()
+        keeper = TopicKeeper(config)
+        keeper.config = config.with_own(keeper.existing())
+        found = keeper.faults()
     except (KafkaException, HilcastError) as error:
         return Check(name, False, f"not known ({error})", "see Kafka; it takes the right to describe topics")
     if not found:
@@ -165,6 +177,66 @@ def _topic_settings(config: Config) -> Check:
         "; ".join(f"{fault.topic}: {fault.what}" for fault in found),
         "\n      ".join(fault.mend for fault in found),
     )
+
+
+def _rights(config: Config, there: Iterable[str]) -> Check:
+    """Whether Kafka grants what the configuration implies, and no more of what is ours."""
+    name, own = "rights in Kafka", config.security.own
+    clients = clients_of(config.topics, there) if own else set()
+    wanted = grants(config, clients)
+    try:
+        found = compared(wanted, Acls(config).there(), config.deployment.prefix)
+    except UnguardedError as error:
+        # with shared inboxes nobody was promised anything
+        advice = "set authorizer.class.name in Kafka, or clients can write to each other's inboxes"
+        return Check(name, not own, error.reason, advice if own else "")
+    except HilcastError as error:
+        return Check(name, False, f"not known ({error})", "look as an operator, who may describe the cluster")
+    if not found.missing and not found.surplus:
+        return Check(name, True, "as the configuration has them")
+    if not own and not found.surplus and len(found.missing) == len(wanted):
+        return Check(name, True, "none of ours are set; with shared inboxes nobody was promised anything")
+    counts = f"{len(found.missing)} missing, {len(found.surplus)} too much"
+    such = ", such as " + " ".join([*found.missing, *found.surplus][0])
+    return Check(name, False, counts + such, "run `hilcast acl --apply` (with --prune: what is too much goes)")
+
+
+def _signing(config: Config) -> list[Check]:
+    """Whether there is a key, where there should be one."""
+    if config.signing is None:
+        return []
+
+    def look() -> str:
+        ring = keyring(config)
+        assert ring is not None, "there is a table of it"
+        believed = f"{len(ring.keys)} believed" + (", and what is unsigned" if ring.unsigned else "")
+        return f"one key signs, {believed}"
+
+    return [_tried("signing", look)]
+
+
+def _inboxes(config: Config, there: set[str]) -> Check:
+    """Who speaks for whom; and whether somebody writes where nobody reads."""
+    name, topics = "inboxes", config.topics
+    if not config.security.own:
+        # said, not advised: for trying out it is right
+        detail = "shared: whoever may write there speaks for every client, and reads everybody's receipts"
+        return Check(name, True, f'{detail}; [security] inboxes = "own" ends that')
+    clients = {owner[1] for topic in there if (owner := topics.client_of(topic)) is not None}
+    shared = (topics.subscriptions, topics.advertisements, topics.publications)
+    unread = [topic for topic in shared if topic in there and _holds(config, topic)]
+    if unread:
+        advice = "whoever writes there is to use topics of its own, as docs/messages.md says"
+        return Check(name, False, f"each client's own, but there are records in {', '.join(unread)}: not read", advice)
+    return Check(name, True, f"each client's own, {len(clients)} client(s)")
+
+
+def _holds(config: Config, topic: str) -> bool:
+    transport = open_transport(config)
+    try:
+        return any(low < end for low, end in (transport.span(topic, p) for p in transport.partitions(topic)))
+    finally:
+        transport.close()
 
 
 def _redis(config: Config) -> list[Check]:
@@ -207,6 +279,21 @@ def _redis_memory(info: Mapping[str, Any]) -> Check:
         detail,
         "" if ok else "set maxmemory-policy noeviction, or the index is lost bit by bit",
     )
+
+
+def _registry(config: Config) -> list[Check]:
+    """Nothing where no registry is configured."""
+    if config.schemas is None:
+        return []
+    name, address = "schema registry", redacted(config.schemas.url)
+    try:
+        RegistrySchemas(replace(config.schemas, wait_ms=int(_TIMEOUT_S * 1000))).answers()
+    except HilcastError as error:
+        return [Check(name, False, error.reason, _INSTALL)]
+    except OSError as error:
+        advice = "look at [schemas]; until it answers, events that name a schema that was not seen are dead letters"
+        return [Check(name, False, f"{address} does not answer ({error})", advice)]
+    return [Check(name, True, f"{address} answers")]
 
 
 def _grids(config: Config) -> list[Check]:

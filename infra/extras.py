@@ -11,7 +11,7 @@ from typing import Literal
 
 from state.errors import HilcastError
 
-Extra = Literal["router", "kafka-python", "formats"]
+Extra = Literal["router", "kafka-python", "formats", "ui"]
 
 PACKAGES: dict[Extra, tuple[str, ...]] = {
     "formats": ("attrs", "authlib", "cachetools", "certifi", "fastavro", "google.protobuf", "httpx2"),
@@ -20,6 +20,7 @@ PACKAGES: dict[Extra, tuple[str, ...]] = {
         "hilbertcurve", "kafka", "numba", "numpy", "pandas", "pyarrow", "pyspark", "redis", "sortedcontainers",
     ),
 }  # fmt: skip
+PACKAGES["ui"] = (*PACKAGES["router"], "starlette", "uvicorn")
 """By extra, what its packages are imported as (`pyproject.toml`; a test compares the two)."""
 
 

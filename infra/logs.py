@@ -59,6 +59,11 @@ def logger(name: str) -> logging.Logger:
     return found
 
 
+def hide(secret: str) -> None:
+    """From now on this secret is masked in every line."""
+    _secrets.known.add(secret)
+
+
 def kafka_logger(config: Config) -> logging.Logger:
     """The logger of librdkafka's own lines, which then cannot show the secrets of this configuration."""
     _secrets.hide(config)

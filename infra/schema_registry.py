@@ -1,10 +1,11 @@
 """Schemas by id from a schema registry, through confluent-kafka's client: kept, bounded, and waited for a bounded time.
 
-    known           at once, whether the registry is there or not
+    known           at once, whether the registry is there or not; a shelf keeps them for workers that are new
     away            asked again until `wait_ms` are over, for all ids of a batch together
     not registered  the same, once in a while: a producer registers before it sends, so such an id seldom comes later
 
-What cannot be had is not known to this call; the next one asks again.
+What cannot be had is not known to this call; the next one asks again. That is for batches: whoever reads one event
+after another would wait at each of them, and has `PromptSchemas`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import base64
 import binascii
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 from infra.extras import require
 from infra.logs import logger
@@ -28,15 +29,45 @@ _log = logger("schemas")
 POLL_S = 0.2
 ASKED_MAX = 200
 """New ids that are asked for in one call: a batch that names more is not of a producer who registers its schemas."""
+ROUND = 4
+"""In so many times `wait_ms` all new ids of a batch are asked for once."""
 REST = 10
 """After waiting in vain for what is not registered, nobody waits for such ids for so many times as long."""
 DEPTH_MAX = 16
 """References of references."""
+SLOW_S = 1.0
+"""Those who do not wait give it so long to answer, whatever `wait_ms` says."""
+AWAY_S = 10.0
+"""A registry that did not answer is left alone for so long by those who do not wait for it."""
+UNREGISTERED_MAX = 10_000
+"""Ids that are remembered as not registered."""
 
 
-def open_schemas(config: Config) -> Schemas:
-    """The registry of the configuration; without one no id is known."""
-    return NO_SCHEMAS if config.schemas is None else RegistrySchemas(config.schemas)
+class Shelf(Protocol):
+    """Where schemas are kept that some process of ours has had; it may lose them."""
+
+    def had(self, ids: Sequence[int]) -> dict[int, Schema]: ...
+    def put(self, had: Mapping[int, Schema]) -> None: ...
+
+
+class NoShelf:
+    """None."""
+
+    def had(self, ids: Sequence[int]) -> dict[int, Schema]:
+        return {}
+
+    def put(self, had: Mapping[int, Schema]) -> None:
+        """Kept nowhere."""
+
+
+def open_schemas(config: Config, shelf: Shelf | None = None) -> Schemas:
+    """The registry of the configuration, for batches; without one no id is known."""
+    return NO_SCHEMAS if config.schemas is None else RegistrySchemas(config.schemas, shelf=shelf)
+
+
+def prompt_schemas(config: Config, *, strict: bool) -> Schemas:
+    """The same for whoever reads one event after another."""
+    return NO_SCHEMAS if config.schemas is None else PromptSchemas(RegistrySchemas(config.schemas), strict=strict)
 
 
 class RegistrySchemas:
@@ -47,9 +78,11 @@ class RegistrySchemas:
         settings: SchemaRegistry,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        shelf: Shelf | None = None,
     ) -> None:
         require("formats")
         self._settings = settings
+        self._shelf: Shelf = shelf or NoShelf()
         self._clock, self._sleep = clock, sleep
         self._known: OrderedDict[int, Schema] = OrderedDict()
         self._client: Any = None
@@ -57,20 +90,44 @@ class RegistrySchemas:
 
     def of(self, ids: Collection[int]) -> dict[int, Schema]:
         """The schemas of these ids, as far as they can be had within `wait_ms`."""
+        found = self.had(ids)
+        missing = sorted(set(ids) - set(found))[:ASKED_MAX]
+        if missing:
+            shelved = self._shelf.had(missing)
+            self._keep(shelved)
+            found |= shelved
+            missing = [id for id in missing if id not in found]
+        if missing:
+            new = self._wait_for(missing)
+            self._shelf.put(new)
+            found |= new
+        return found
+
+    def had(self, ids: Collection[int]) -> dict[int, Schema]:
+        """The schemas of these ids that are kept."""
         found = {id: self._known[id] for id in ids if id in self._known}
         for id in found:
             self._known.move_to_end(id)
-        missing = sorted(set(ids) - set(found))[:ASKED_MAX]
-        if missing:
-            found |= self._wait_for(missing)
         return found
+
+    def at_once(self, ids: Collection[int]) -> tuple[dict[int, Schema], bool]:
+        """The same without waiting, and whether the registry is away, or as slow as if it were."""
+        self._opened()
+        found, deadline = self.had(ids), self._clock() + max(SLOW_S, self._settings.wait_ms / 1000)
+        new, away = self._ask(sorted(set(ids) - set(found)), deadline)
+        self._keep(new)
+        return found | new, away or self._clock() > deadline
 
     def _wait_for(self, missing: list[int]) -> dict[int, Schema]:
         wait_s = self._settings.wait_ms / 1000
+        self._opened()  # takes seconds in a process that never did it: nobody's fault, and not what is waited for
         deadline, told = self._clock() + wait_s, False
+        # the first round lasts longer: while the registry answers, an id that it has must not be given up unasked
+        limit = self._clock() + ROUND * max(SLOW_S, wait_s)
         found: dict[int, Schema] = {}
         while True:
-            had, away = self._ask([id for id in missing if id not in found], deadline)
+            had, away = self._ask([id for id in missing if id not in found], max(limit, deadline))
+            limit = deadline
             found |= had
             self._keep(had)
             left = deadline - self._clock()
@@ -89,6 +146,7 @@ class RegistrySchemas:
     def _ask(self, ids: list[int], deadline: float) -> tuple[dict[int, Schema], bool]:
         """What the registry has of these ids, and whether it is away."""
         found: dict[int, Schema] = {}
+        # those of a registry count up from 1: what it has comes before what somebody made up
         for number, id in enumerate(ids):
             if number and self._clock() > deadline:
                 break
@@ -106,6 +164,15 @@ class RegistrySchemas:
             self._known.popitem(last=False)
 
     # --- the client -----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def prepare() -> None:
+        """Import what takes long, before the first batch needs it."""
+        import confluent_kafka.schema_registry  # noqa: F401
+
+    def answers(self) -> None:
+        """Return if the registry answers. Raises OSError."""
+        self._answered(lambda client: client.get_subjects())
 
     def _opened(self) -> Any:
         if self._client is None:
@@ -147,6 +214,34 @@ class RegistrySchemas:
             raise OSError(type(error).__name__) from error
         finally:
             client.clear_caches()  # its own is without a bound
+
+
+class PromptSchemas:
+    """A registry for tools and samples: nobody waits for it, and one that is away is not asked at every event.
+
+    `strict`: a registry that is away is `registry-away`, for who judges events must not take one for unreadable.
+    Else its ids are not known for a while: a sample may lack a few.
+    """
+
+    def __init__(self, registry: RegistrySchemas, *, strict: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._registry, self._strict, self._clock = registry, strict, clock
+        self._unregistered: set[int] = set()
+        self._away_until = float("-inf")
+
+    def of(self, ids: Collection[int]) -> dict[int, Schema]:
+        """The schemas of these ids that the registry has."""
+        wanted = set(ids) - self._unregistered
+        if self._clock() < self._away_until:
+            found, away = self._registry.had(wanted), True
+        else:
+            found, away = self._registry.at_once(wanted)
+            if away:
+                self._away_until = self._clock() + AWAY_S
+            elif len(self._unregistered) < UNREGISTERED_MAX:
+                self._unregistered |= wanted - set(found)
+        if away and self._strict and wanted - set(found):
+            raise HilcastError("registry-away", "the schema registry does not answer, and events name schemas of it")
+        return found
 
 
 def _registered(client: Any, subject: str) -> tuple[int, Schema]:

@@ -71,6 +71,13 @@ CONNECTOR = JarSet(
     transitive=False,
 )
 
+# What `python -m benchmarks.engines` races against; nothing else needs it, and nothing else fetches it.
+RULER = JarSet(
+    name="event-ruler-1.8.1",
+    roots=(Coordinate("software.amazon.event.ruler", "event-ruler", "1.8.1"),),
+    transitive=True,
+)
+
 # Images of the examples in `compose/` and `kubernetes/`; a test keeps the files there equal to these.
 KAFKA_IMAGE = f"apache/kafka:{KAFKA}"
 REDIS_IMAGE = "redis:7.4-alpine"

@@ -19,8 +19,10 @@ from pathlib import Path
 
 from infra.extras import Extra, require
 from state.errors import HilcastError
+from state.space.event_type import FORMATS
 
 PROGRAM = "hilcast"
+OWN = "needed where clients have inboxes of their own"
 DEFAULT_CONFIG = "hilcast.toml"
 
 
@@ -98,6 +100,7 @@ def parser() -> argparse.ArgumentParser:
         return made
 
     _add_services(add)
+    _add_rights(add)
     _add_control(add)
     _add_events(add)
     _add_looking(add)
@@ -113,6 +116,12 @@ def _add_services(add: Add) -> None:
         made.add_argument(
             "--data", type=Path, metavar="DIR", help="where they live; default var/local by the configuration"
         )
+        if name == "up":
+            made.add_argument(
+                "--secure",
+                action="store_true",
+                help="SASL over TLS, Kafka's authorizer, Redis with users; prints a configuration for each principal",
+            )
     add("topics", "running:topics", "create the topics that the configuration needs", json=True)
     add("run", "running:run", "run the streaming job in the foreground; SIGTERM stops it", extra="router")
     made = add(
@@ -129,7 +138,25 @@ def _add_services(add: Add) -> None:
     )
     made.add_argument("--timeout", type=_seconds, default=300.0, metavar="S", help="until it is in force (300)")
     made = add("wait", "registrations:wait", "return when everything sent so far is in force everywhere", json=True)
+    made.add_argument("-c", "--client", help="wait for what this client sent; where clients have inboxes of their own")
     made.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="give up after S seconds (60)")
+
+
+def _add_rights(add: Add) -> None:
+    made = add("acl", "rights:acl", "print the ACLs that the configuration implies, or have Kafka keep them", json=True)
+    made.add_argument("--apply", action="store_true", help="grant what is missing; nothing is taken back")
+    made.add_argument("--prune", action="store_true", help="with --apply: take back all else under the prefix")
+    made.add_argument("--commands", action="store_true", help="print them as commands of kafka-acls.sh")
+    made.add_argument("--client", action="append", default=[], metavar="NAME", help="also those of this client")
+    made = add("client", "rights:client_add", "create a client's topics, its rights and its password in Kafka")
+    made.add_argument("action", choices=["add"])
+    made.add_argument("name", metavar="NAME")
+    made.add_argument(
+        "--password-file",
+        type=Path,
+        metavar="FILE",
+        help="its password; made and written there if it is missing. Without: made, and printed once",
+    )
 
 
 def _add_control(add: Add) -> None:
@@ -148,27 +175,29 @@ def _add_control(add: Add) -> None:
     made.add_argument("--ttl", type=_seconds, metavar="S", help="let it expire after S seconds")
     made.add_argument("--sink", metavar="TOPIC", help="deliver to this topic instead of the client's own")
     made.add_argument(
-        "--groups", action="store_true", help="let the client be served through group and broadcast topics"
+        "--groups",
+        action="store_true",
+        help="let the client be served through group and broadcast topics, whose readers see others' events and names",
     )
-    _add_mapping(made, "send its Hilbert ranges along")
+    grids = "on the grid of the `configuration`, or on the one that the running router describes in `redis`"
+    helped = f"send its Hilbert ranges along, made {grids}"
+    made.add_argument("--mapping", type=_grid_from, default=False, metavar="GRID", help=helped)
     made.add_argument("filter", metavar="FILTER", help="such as \"price < 100 AND symbol IN ('IBM', 'SAP')\"")
     made = add("unsubscribe", "registrations:unsubscribe", "withdraw a subscription; print the receipt")
     common(made)
+    made.add_argument("-c", "--client", default="", help=f"whose it is; {OWN}")
     made.add_argument("id", metavar="ID")
     made = add("advertise", "registrations:advertise", "enter or replace an advertisement; print the receipt")
     common(made)
     made.add_argument("-p", "--publisher", required=True, help="the source of its events (ce_source)")
+    made.add_argument("-c", "--client", help=f"who sends it; {OWN}, and the publisher is not a client's name")
     made.add_argument("--id", help="of the advertisement; one is made if none is given")
     made.add_argument("--ttl", type=_seconds, metavar="S", help="let it expire after S seconds")
     made.add_argument("filter", metavar="FILTER")
     made = add("unadvertise", "registrations:unadvertise", "withdraw an advertisement; print the receipt")
     common(made)
+    made.add_argument("-c", "--client", default="", help=f"whose it is; {OWN}")
     made.add_argument("id", metavar="ID")
-
-
-def _add_mapping(made: argparse.ArgumentParser, does: str) -> None:
-    grids = "on the grid of the `configuration`, or on the one that the running router describes in `redis`"
-    made.add_argument("--mapping", type=_grid_from, default=False, metavar="GRID", help=f"{does}, made {grids}")
 
 
 def _add_events(add: Add) -> None:
@@ -178,10 +207,10 @@ def _add_events(add: Add) -> None:
     made.add_argument("-b", "--broker", required=True)
     made.add_argument("-t", "--type", required=True)
     made.add_argument("--id", help="of the event (ce_id); one is made if none is given")
-    made.add_argument("--source", default=PROGRAM, metavar="S", help="of the event (ce_source); default hilcast")
+    made.add_argument("--source", metavar="S", help="of the event (ce_source); default hilcast, or the client's first")
+    made.add_argument("-c", "--client", help=f"who publishes it; {OWN}, and the source is not a client's name")
     made.add_argument("-k", "--key", help="of the Kafka record: events of one key stay in order")
     made.add_argument("-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="travels with it")
-    _add_mapping(made, "let each carry its ranks and Hilbert index in a header")
     made.add_argument("event", nargs="?", default="-", metavar="JSON | -")
     made = add("tail", "events:tail", "show the deliveries of a client, from the beginning and as they come", json=True)
     made.add_argument("client", metavar="CLIENT")
@@ -196,16 +225,27 @@ def _add_events(add: Add) -> None:
 def _add_looking(add: Add) -> None:
     """What looks at the router or computes as it does, and so needs what the router needs."""
     add = partial(add, extra="router")
-    add("status", "live:status", "show live figures: routed, copies, control messages, batch times, lag", json=True)
+    made = add(
+        "status", "live:status", "show live figures: routed, copies, control messages, batch times, lag", json=True
+    )
+    made.add_argument(
+        "--watch", nargs="?", type=_seconds, const=2.0, metavar="S", help="again every S seconds (2) until Ctrl-C"
+    )
     made = add("inspect", "inspecting:inspect", "show what brokers hold", json=True)
     made.add_argument("broker", nargs="?", metavar="BROKER")
     made.add_argument("type", nargs="?", metavar="TYPE")
+    made.add_argument("--ranges", action="store_true", help="with TYPE: every box and range that neighbours asked for")
     made = add("type", "drafting:draft", "print a type for hilcast.toml from a schema, or from a sample of a topic")
     given = made.add_mutually_exclusive_group(required=True)
-    given.add_argument("--from", dest="schema", metavar="FILE", help="an Avro schema, a .proto or a descriptor set")
-    given.add_argument("--sample", metavar="TOPIC", help="the newest JSON documents of a topic")
+    given.add_argument("--from", dest="origin", metavar="FILE", help="an Avro schema, a .proto or a descriptor set")
+    given.add_argument("--sample", metavar="TOPIC", help="the newest events of a topic")
+    made.add_argument(
+        "--format", choices=FORMATS, help="what the topic is written in; default: what the configuration says of it"
+    )
+    made.add_argument("--schema", metavar="FILE", help="the schema of the topic; default: each event names its own")
     made.add_argument("--message", metavar="NAME", help="which message of a Protobuf schema")
     _add_asking(add)
+    _add_console(add)
     made = add(
         "verify",
         "diagnosis:verify",
@@ -229,10 +269,13 @@ def _add_asking(add: Add) -> None:
         json=True,
     )
     made.add_argument("event", type=_event, metavar="EVENT", help="JSON (also a structured CloudEvent), or SOURCE#ID")
-    made.add_argument("subscription", type=_key, metavar="SUBSCRIPTION", help="BROKER/TYPE/ID")
+    made.add_argument(
+        "subscription", type=_key, metavar="SUBSCRIPTION", help="BROKER/TYPE/ID; with inboxes of clients' own CLIENT:ID"
+    )
     made.add_argument("-b", "--broker", help="where it enters; else the event's own, else the subscription's broker")
     made.add_argument("-t", "--type", help="of the event; else its own, else that of the subscription")
     made.add_argument("--source", default=PROGRAM, metavar="S", help="publisher of an event given as JSON (hilcast)")
+    made.add_argument("--ranges", action="store_true", help="show every Hilbert range instead of words on them")
     made = add(
         "cost",
         "cost:cost",
@@ -252,6 +295,22 @@ def _add_asking(add: Add) -> None:
     made.add_argument("type", metavar="TYPE")
 
 
+def _add_console(add: Add) -> None:
+    made = add("ui", "ui:ui", "serve the live console for the browser, on loopback and read-only", extra="ui")
+    made.add_argument("--host", default="127.0.0.1", metavar="A", help="another address needs a token (127.0.0.1)")
+    made.add_argument("--port", type=_port, default=8765, metavar="N", help="0: any that is free (8765)")
+    made.add_argument("--token", metavar="T", help="whoever comes must know it; made for addresses beyond loopback")
+    made.add_argument("--write", action="store_true", help="let the page subscribe, withdraw and publish")
+    made.add_argument("-c", "--client", help="as whom, with --write")
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 65536:
+        raise argparse.ArgumentTypeError(f"must be a port, not {text!r}")
+    return value
+
+
 def _event(text: str) -> str:
     if not text.lstrip().startswith("{") and "#" not in text:
         raise argparse.ArgumentTypeError(f"must be a JSON object or SOURCE#ID, not {text!r}")
@@ -260,11 +319,17 @@ def _event(text: str) -> str:
 
 def _key(text: str) -> tuple[str, str, str]:
     from state.messages import split_key
+    from state.names import owned, parted
 
+    head, slash, id = text.rpartition("/")
+    client, own = parted(id)
     try:
-        return split_key(text.encode())
+        broker, type_name, id = split_key(f"{head}{slash}{own}".encode())
+        if client is not None:
+            split_key(f"{head}{slash}{client}".encode())
     except HilcastError as error:
         raise argparse.ArgumentTypeError(error.reason) from None
+    return broker, type_name, id if client is None else owned(client, id)
 
 
 def _any_count(text: str) -> int:

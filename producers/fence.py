@@ -4,6 +4,10 @@ A deployment is a consumer group `PREFIX.control.NAME`; its commits say how far 
 metadata which brokers it hosts. One control event causes others, a hop at a time, so one look is not enough: each round
 reads the ends of the inboxes and of the control topic and waits until every broker's deployment has committed them.
 After as many rounds as a consequence can have steps (`state/limits.py`), everything is in force.
+
+Where clients have inboxes of their own, those count that whoever asks may see: an operator waits for everybody, and a
+client that Kafka's ACLs keep from others' topics for itself. The control topic and its commits are everybody's to see.
+An inbox that no commit names yet has not been read: it is waited for like any other.
 """
 
 from __future__ import annotations
@@ -16,9 +20,13 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import AdminClient
 
 from infra.kafka.dialects import librdkafka
+from infra.kafka.retry import retried
 from state.config import Config
+from state.topics import inboxes
 
 POLL_S = 0.1
+PATIENCE_S = 10.0
+"""For so long Kafka may not know where a topic ends."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +61,17 @@ class Deployed:
 class Fence:
     """Waits on the control progress of all deployments of one prefix."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, client: str | None = None) -> None:
+        """`client`: wait for its control events alone, where it has inboxes of its own."""
         self.config = config
+        self._client = client
         self._admin = AdminClient(librdkafka(config))
         # ends are those that the job reads to: of transactions that have ended
         self._consumer = Consumer(
             {**librdkafka(config), "group.id": f"{config.deployment.prefix}.fence", "isolation.level": "read_committed"}
         )
-        topics = config.topics
-        self._partitions = [
-            TopicPartition(name, 0) for name in (topics.subscriptions, topics.advertisements, topics.control)
-        ]
+        self._partitions = [TopicPartition(name, 0) for name in (*inboxes(config), config.topics.control)]
+        """What is waited for; clients' own inboxes as they were found when the last round began."""
 
     def wait(self, timeout_s: float = 60.0) -> list[Behind]:
         """Wait; return who is still behind at the timeout: nobody means that all is in force."""
@@ -77,7 +85,21 @@ class Fence:
                 time.sleep(POLL_S)
         return behind
 
+    def _inputs(self) -> list[str]:
+        """The inboxes that there are now, and the control topic."""
+        topics = self.config.topics
+        existing = self._consumer.list_topics(timeout=10.0).topics if self.config.security.own else {}
+        found = inboxes(self.config.with_own(existing))
+        owners = {topic: topics.client_of(topic) for topic in found}
+        mine = [topic for topic, owner in owners.items() if self._client in (None, owner[1] if owner else None)]
+        return [*(mine if self.config.security.own else found), topics.control]
+
     def _ends(self) -> dict[str, int]:
+        """Where everything ends that is waited for; an inbox may be new, and Kafka still choosing its leader, or go."""
+        return retried(self._ends_now, PATIENCE_S)
+
+    def _ends_now(self) -> dict[str, int]:
+        self._partitions = [TopicPartition(name, 0) for name in self._inputs()]
         ends = {}
         for partition in self._partitions:
             _, ends[partition.topic] = self._consumer.get_watermark_offsets(partition, timeout=10.0)

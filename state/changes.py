@@ -14,6 +14,7 @@ from state.control.facts import Fact
 from state.control.travelling import Filters
 from state.errors import HilcastError
 from state.keys import index_keys
+from state.messages import permit
 from state.topics import needed
 
 Registered = Iterable[tuple[str, str, str, str, Fact]]
@@ -46,6 +47,7 @@ def changes(before: Config, after: Config, facts: Registered = ()) -> Changes:
     found.lines += _tables("type", before.types, after.types)
     found.lines += _tables("groups of", before.distribution, after.distribution)
     found.lines += _tables("source", _sources(before), _sources(after))
+    found.lines += _permissions(before, after)
     for name in ("home_shards", "wide_shards"):
         old, new = getattr(before.settings, name), getattr(after.settings, name)
         found.lines += [f"~ {name}: {old} -> {new}"] if old != new else []
@@ -55,9 +57,11 @@ def changes(before: Config, after: Config, facts: Registered = ()) -> Changes:
     found.parts = len(index_keys(after, after.overlay.brokers))
     was, will = _usable(before), _usable(after)
     for kind, broker, type_name, id, fact in facts:
-        if fact.live and was(kind, broker, type_name, fact) != will(kind, broker, type_name, fact):
-            name = f"{broker}/{type_name}/{id}"
-            (found.dormant if was(kind, broker, type_name, fact) else found.awake).append(name)
+        stood, stands = (
+            (look(kind, broker, type_name, id, fact) for look in (was, will)) if fact.live else (False, False)
+        )
+        if stood != stands:
+            (found.dormant if stood else found.awake).append(f"{broker}/{type_name}/{id}")
     found.dormant.sort()
     found.awake.sort()
     return found
@@ -89,14 +93,26 @@ def _differing(one: object, other: object) -> list[str]:
     return [name for name in fields if getattr(one, name) != getattr(other, name)] or ["changed"]
 
 
-def _usable(config: Config) -> Callable[[str, str, str, Fact], bool]:
+def _permissions(before: Config, after: Config) -> list[str]:
+    """Who may do what."""
+    lines = _tables("client", before.security.clients, after.security.clients)
+    for name in ("inboxes", "dead_letters", "job", "operators"):
+        old, new = getattr(before.security, name), getattr(after.security, name)
+        lines += [f"~ {name}: {old} -> {new}"] if old != new else []
+    lines += _tables("sink", *({sink.topic: sink for sink in config.sinks} for config in (before, after)))
+    lines += ["~ limits"] if before.limits != after.limits else []
+    return lines
+
+
+def _usable(config: Config) -> Callable[[str, str, str, str, Fact], bool]:
     """Whether a configuration allows a registration."""
     filters = {name: Filters(event_type) for name, event_type in config.types.items()}
 
-    def usable(kind: str, broker: str, type_name: str, fact: Fact) -> bool:
+    def usable(kind: str, broker: str, type_name: str, id: str, fact: Fact) -> bool:
         if broker not in config.overlay.brokers or type_name not in filters:
             return False
         try:
+            permit(id, kind == "advertisement", fact.owner or "", fact.sink, config)
             filters[type_name].sent(fact.sent)
         except HilcastError:
             return False

@@ -43,6 +43,8 @@ class LocalEntry(msgspec.Struct, array_like=True, frozen=True):
     """Whether its client may be served through group and broadcast topics."""
     wider: Packed | None = None
     """The geometry of its travelling form, where it was pruned (`control/travelling.py`); None: the same."""
+    wording: str | None = None
+    """Its travelling form in words, where boxes alone do not decide what it overlaps (`control/placement.py`)."""
 
     @property
     def travelling(self) -> Packed:

@@ -21,14 +21,26 @@ from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import urlsplit
 
+import msgspec
+
 from state import overlay as overlays
 from state.errors import ConfigError
-from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX, PATH_MAX, fence_rounds
+from state.limits import CELL_BITS_MAX, CUBES_DEFAULT, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX, PATH_MAX, fence_rounds
 from state.names import ENVELOPE_HEADERS, NAME, OUR_HEADERS, TOPIC_NAME, TYPE_NAME
 from state.overlay import Overlay
 from state.reductions.parameters import SETTINGS, check_parameters
 from state.schema_settings import SchemaRegistry, check_formats, embedded, read_registry, read_schema
 from state.secrets import ClientSettings, redacted
+from state.security_settings import (
+    Limits,
+    Security,
+    Signing,
+    Sink,
+    read_limits,
+    read_security,
+    read_signing,
+    read_sinks,
+)
 from state.space.event_type import DIMENSIONS_DEFAULT, FORMATS, Attribute, EventType, Format, Kind, Pruning
 from state.space.ranks import ABSENT, PRESENT_MAX, rank, unrank
 from state.tables import (
@@ -54,8 +66,13 @@ __all__ = [
     "Config",
     "Deployment",
     "Distribution",
+    "Fitted",
+    "Limits",
     "Overlay",
+    "Security",
     "Settings",
+    "Signing",
+    "Sink",
     "Source",
     "SourcePattern",
     "Topics",
@@ -70,9 +87,11 @@ SKEW_MIN = 0.01
 FANOUT_MAX = 1024
 BUDGET_MAX = 10**12
 
-SHARED = ("overlay", "types", "sources", "distribution")
+SHARED = ("overlay", "types", "sources", "distribution", "security", "sinks", "limits")
 """Tables that all deployments of an overlay must have in common."""
 SHARED_SETTINGS = ("home_shards", "wide_shards")
+HOSTS_BYTES_MAX = 3900
+"""With inboxes of their own, clients may look at one commit that names the hosts: Kafka takes 4 KB of text with it."""
 SHARED_BYTES_MAX = 900_000
 """It is one record of the registry."""
 
@@ -139,6 +158,25 @@ class Distribution:
     """How often it is looked whether groups should be formed anew."""
 
 
+class Fitted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the running router chose for a type that leaves it to it (`state/tuning.py`)."""
+
+    cubes: int | None = None
+    index: list[str] = []
+    quantiles: dict[str, list[int]] = {}
+    """By attribute: ranks that divide its publications evenly."""
+
+    def of(self, event_type: EventType) -> Fitted:
+        """As much of it as the type leaves to be chosen, and has attributes for."""
+        quantile = {a.name for a in event_type.attributes if a.cells == "quantile"}
+        is_index = "index" in event_type.auto and all(name in event_type.dimension for name in self.index)
+        return Fitted(
+            self.cubes if "cubes" in event_type.auto else None,
+            self.index if is_index else [],
+            {name: ranks for name, ranks in self.quantiles.items() if name in quantile},
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Tunables of the router; every one has a default that works."""
@@ -150,8 +188,16 @@ class Settings:
     shuffle_partitions: int = 2
     max_offsets_per_trigger: int | None = None
     metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    """Where the metrics listen: on loopback, unless it is set."""
     tombstone_hours: int = 168
     delivery_retention_hours: int = 168
+    inbox_records_per_batch: int = 5000
+    """With inboxes of clients' own: how many records a control batch takes of all of them, by equal shares."""
+    idle_topic_hours: int | None = None
+    """After how long a job that begins removes the delivery topic of a client that holds nothing; None: never."""
+    tune_s: int = 60
+    """How often the router looks whether what it may choose should be chosen anew; 0: never."""
     on_data_loss: Literal["stop", "continue"] = "stop"
     """When Kafka has deleted what a query has not read: end the job, or go on behind the gap."""
 
@@ -176,8 +222,17 @@ class Config:
     distribution: dict[str, Distribution] = field(default_factory=dict)
     """Brokers with group topics."""
     schemas: SchemaRegistry | None = None
+    security: Security = field(default_factory=Security)
+    sinks: tuple[Sink, ...] = ()
+    """Where subscriptions may deliver to, and whose."""
+    limits: Limits = field(default_factory=Limits)
+    inbox_topics: tuple[str, ...] = ()
+    """Clients' own inboxes, where they have some: those that exist, in `with_topics`."""
+    signing: Signing | None = None
     tables: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
     """What was read, table by table; it may hold passwords."""
+    fitted: Mapping[str, Fitted] = field(default_factory=dict)
+    """By type: what the router chose. It is in `types` already; no file says it."""
     version: int = field(default=0, compare=False)
     """Which configuration of the overlay this is, as Kafka counts them; 0: read from a file, and not agreed yet."""
 
@@ -186,14 +241,24 @@ class Config:
         return Topics(self.deployment.prefix)
 
     def with_topics(self, existing: Collection[str], sinks: Collection[str] = ()) -> Config:
-        """This configuration with every topic of the cluster among its sources that a pattern matches.
+        """This configuration with every topic of the cluster among its sources that a pattern matches, and with the
+        inboxes that clients have of their own.
 
         Guarantee: a topic that the file names is what the file says; of several patterns the first counts; none is
         under the prefix, Kafka's own (`__...`) or one of `sinks`, for what is delivered must not enter again.
-        Cost: one match per pattern and topic; the configuration itself where it has no pattern.
+        Cost: one match per pattern and topic; the configuration itself where it has no pattern and inboxes are shared.
         """
-        if not self.patterns:
+        found = self.with_own(existing)
+        return found._with_sources(existing, sinks) if self.patterns else found
+
+    def with_own(self, existing: Collection[str]) -> Config:
+        """This configuration with the inboxes that clients have of their own, where they have some."""
+        if not self.security.own:
             return self
+        found = tuple(sorted(topic for topic in existing if self.topics.client_of(topic) is not None))
+        return self if found == self.inbox_topics else replace(self, inbox_topics=found)
+
+    def _with_sources(self, existing: Collection[str], sinks: Collection[str]) -> Config:
         taken = {source.topic for source in self.sources} | set(sinks)
         found = list(self.sources)
         for topic in sorted(set(existing) - taken):
@@ -207,6 +272,15 @@ class Config:
     def reads(self, topic: str) -> bool:
         """Tell whether a topic is a source, or would be one if it were there."""
         return any(source.topic == topic for source in self.sources) or any(p.matches(topic) for p in self.patterns)
+
+    def grants(self, topic: str, client: str) -> bool:
+        """Tell whether subscriptions of a client may deliver to a topic outside the prefix.
+
+        Where nothing is said of sinks and inboxes are shared, everybody may deliver everywhere.
+        """
+        if not self.sinks and not self.security.own:
+            return True
+        return any(sink.topic == topic and client in sink.clients for sink in self.sinks)
 
     def fence_rounds(self) -> int:
         """How many rounds `hilcast wait` makes."""
@@ -226,11 +300,21 @@ class Config:
         if schemas:
             within = {name: {**types[name], "schema": embedded(schema)} for name, schema in schemas.items()}
             tables["types"] = {name: within.get(name, table) for name, table in types.items()}
-        return json.dumps({**tables, "settings": shards}, default=_as_json, separators=(",", ":")).encode()
+        fitted = {"fitted": msgspec.to_builtins(self.fitted)} if self.fitted else {}
+        whole = {**tables, "settings": shards, **fitted}
+        return json.dumps(whole, default=_as_json, separators=(",", ":")).encode()
+
+    def fitted_with(self, fitted: Mapping[str, Fitted]) -> Config:
+        """This configuration with these choices, as far as its types leave them open, instead of those it had."""
+        chosen = {name: one.of(self.types[name]) for name, one in fitted.items() if name in self.types}
+        chosen = {name: one for name, one in chosen.items() if one != Fitted()}
+        types = {name: _with_choices(one, chosen.get(name, Fitted())) for name, one in self.types.items()}
+        return replace(self, types=types, fitted=chosen)
 
     def adopting(self, shared: bytes, version: int = 0) -> Config:
         """This deployment with another configuration in common (`shared`); ConfigError where both do not agree."""
         given = cast(dict[str, object], json.loads(shared))
+        fitted = _read_fitted(given.pop("fitted", {}))
         settings = {
             **cast(dict[str, object], self.tables.get("settings", {})),
             **cast(dict[str, object], given["settings"]),
@@ -245,14 +329,15 @@ class Config:
         if faults:
             raise ConfigError(faults)
         deployment = replace(config.deployment, checkpoint=self.deployment.checkpoint)
-        return replace(config, deployment=deployment, version=version)
+        return replace(config.fitted_with(fitted), deployment=deployment, signing=self.signing, version=version)
 
     def fingerprint(self) -> str:
         """Return 16 hex digits that change with whatever makes a new generation of control state.
 
         That is the overlay, the types (attributes in order, grid, cubes, reduction, parameters,
-        advertisements, budgets of pruning, matcher) and the numbers of shards; not addresses, hosts, sources or the
-        file's own order. Nor where attributes are read from and in which format: boxes and states are the same. A
+        advertisements, budgets of pruning, matcher), the numbers of shards, and what decides whether a control event is
+        accepted (inboxes, sources of clients, sinks, limits); not addresses, hosts, sources or the file's own order.
+        Nor where attributes are read from and in which format: boxes and states are the same. A
         sample of publications that pruning judges by may then be of attributes that were elsewhere: it judges what
         is worth pruning, never what is delivered.
         """
@@ -261,6 +346,7 @@ class Config:
             "links": sorted(sorted(link) for link in self.overlay.links),
             "types": {name: _facts(event_type) for name, event_type in self.types.items()},
             "shards": [self.settings.home_shards, self.settings.wide_shards],
+            **_permissions(self),
         }
         canonical = json.dumps(facts, sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
@@ -271,18 +357,76 @@ def _facts(event_type: EventType) -> dict[str, object]:
     facts["attributes"] = [[a.name, a.kind, a.min, a.max, a.values, a.imprecise] for a in event_type.attributes]
     budgets = event_type.pruning
     facts["pruning"] = [budgets.advertisements, budgets.subscriptions]
-    del facts["format"], facts["schema"], facts["subject"]
+    del facts["format"], facts["schema"], facts["subject"], facts["auto"]
     # A file that names none of these has the fingerprint that it always had.
     if budgets == Pruning():
         del facts["pruning"]
     if event_type.matcher == "bitmap":
         del facts["matcher"], facts["matcher_parameters"]
+    if not event_type.quantiles:
+        del facts["quantiles"]
     return facts
+
+
+def _permissions(config: Config) -> dict[str, object]:
+    """What decides who may do what; a file that says nothing of it has the fingerprint that it always had."""
+    facts: dict[str, object] = {}
+    if config.security.own:
+        facts["own"] = {name: client.sources for name, client in config.security.clients.items()}
+    if config.sinks:
+        facts["sinks"] = {sink.topic: sorted(sink.clients) for sink in config.sinks}
+    if config.limits.any:
+        limits = config.limits
+        tables = (limits.clients, limits.types)
+        facts["limits"] = [limits.every.given(), *({name: q.given() for name, q in t.items()} for t in tables)]
+    return facts
+
+
+def _with_choices(event_type: EventType, fitted: Fitted) -> EventType:
+    changed: dict[str, object] = {"quantiles": {name: tuple(ranks) for name, ranks in fitted.quantiles.items()}}
+    if "cubes" in event_type.auto:
+        changed["cubes"] = fitted.cubes or CUBES_DEFAULT
+    if "index" in event_type.auto:
+        changed["index"] = tuple(fitted.index)
+    return replace(event_type, **changed)  # type: ignore[arg-type]
+
+
+def _read_fitted(raw: object) -> dict[str, Fitted]:
+    """What was chosen, as it is in common; ConfigError for what `state/tuning.py` would never choose."""
+    try:
+        fitted = msgspec.convert(raw, dict[str, Fitted])
+    except msgspec.ValidationError as error:
+        raise ConfigError([f"fitted: {error}"]) from error
+    faults = []
+    for name, one in fitted.items():
+        if one.cubes is not None and not (1 <= one.cubes <= CUBES_MAX and one.cubes.bit_count() == 1):
+            faults.append(f"fitted.{name}.cubes: {one.cubes}")
+        if len(one.index) > DIMENSIONS_MAX or len(set(one.index)) < len(one.index):
+            faults.append(f"fitted.{name}.index: {one.index}")
+        for attribute, ranks in one.quantiles.items():
+            if ranks != sorted(ranks) or not all(ABSENT <= rank <= PRESENT_MAX for rank in ranks):
+                faults.append(f"fitted.{name}.quantiles.{attribute}: not sorted ranks")
+    if faults:
+        raise ConfigError(faults)
+    return fitted
 
 
 def _as_json(value: object) -> str:
     assert isinstance(value, datetime.datetime | datetime.date | datetime.time), f"{value!r} is not of TOML"
     return value.isoformat()
+
+
+def from_shared(shared: bytes) -> Config:
+    """What deployments have in common as a configuration by itself: its addresses mean nothing.
+
+    >>> config = parse('[overlay]\\nbrokers = ["b1"]\\n[types.t.attributes]\\nx = { kind = "int" }')
+    >>> from_shared(config.shared).types == config.types
+    True
+    """
+    nowhere = (
+        "[overlay]\nbrokers = ['b']\n[types.t.attributes]\nx = { kind = 'int' }\n[schemas]\nurl = 'http://localhost'"
+    )
+    return parse(nowhere).adopting(shared)
 
 
 def load(path: str | Path) -> Config:
@@ -341,6 +485,7 @@ def _read_config(root: Table, directory: Path | None) -> Config:
     sources, patterns = _read_sources(root, overlay, types, topics)
     schemas = read_registry(root)
     check_formats(root, types, [*sources, *(pattern.source for pattern in patterns)], schemas)
+    security = read_security(root)
     config = Config(
         deployment=deployment,
         overlay=overlay,
@@ -353,8 +498,15 @@ def _read_config(root: Table, directory: Path | None) -> Config:
         settings=_read_settings(root.table("settings")),
         distribution=_read_distribution(root.table("distribution"), overlay),
         schemas=schemas,
+        security=security,
+        sinks=read_sinks(root),
+        limits=read_limits(root, types, own=security.own),
+        signing=read_signing(root, directory),
         tables=root.raw,
     )
+    _check_sinks(root, config)
+    if security.own and len(json.dumps(deployment.hosts)) > HOSTS_BYTES_MAX:
+        deployment_table.fault("hosts", f"more names than {HOSTS_BYTES_MAX} bytes hold, which is what a commit can say")
     deployment_table.end()
     root.end()
     if not root.faults and len(config.shared) > SHARED_BYTES_MAX:
@@ -456,16 +608,26 @@ def _read_settings(table: Table) -> Settings:
         "max_offsets_per_trigger": (1, 2**63 - 1),
         "metrics_port": (0, 65_535),
         "tombstone_hours": (1, 1_000_000),
+        "tune_s": (0, 86_400),
         "delivery_retention_hours": (1, 1_000_000),
+        "idle_topic_hours": (1, 1_000_000),
+        "inbox_records_per_batch": (1, 1_000_000),
     }
     numbers = {name: table.take(name, integer(*limit), getattr(defaults, name)) for name, limit in limits.items()}
     settings = Settings(
         master=table.take("master", text, defaults.master),
+        metrics_host=table.take("metrics_host", text, defaults.metrics_host),
         on_data_loss=cast(
             Literal["stop", "continue"], table.take("on_data_loss", choice("stop", "continue"), defaults.on_data_loss)
         ),
         **numbers,
     )
+    idle, retention = settings.idle_topic_hours, settings.delivery_retention_hours
+    if idle is not None and idle < retention:
+        table.fault("idle_topic_hours", f"must be at least delivery_retention_hours ({retention}): none may be lost")
+    if idle is not None and idle > settings.tombstone_hours:
+        reason = f"must be at most tombstone_hours ({settings.tombstone_hours}): so long it is known who held what"
+        table.fault("idle_topic_hours", reason)
     table.end()
     return settings
 
@@ -517,6 +679,20 @@ def _read_sources(
             table.fault("topic", f"{source.topic!r} is given twice")
         sources.append(source)
     return tuple(sources), tuple(patterns)
+
+
+def _check_sinks(root: Table, config: Config) -> None:
+    """Refuse a sink that would lead back: what is delivered must not enter again."""
+    for number, sink in enumerate(config.sinks, 1):
+        if config.topics.owns(sink.topic):
+            reason = f"{sink.topic!r} is under the prefix {config.topics.prefix!r}, hilcast's own topics"
+        elif sink.topic.startswith("__"):
+            reason = f"{sink.topic!r} is Kafka's own"
+        elif sink.topic and config.reads(sink.topic):
+            reason = f"{sink.topic!r} is a source: what is delivered there would enter again"
+        else:
+            continue
+        root.faults.append(f"sinks[{number}].topic: {reason}")
 
 
 def _read_source(table: Table, overlay: Overlay, types: Mapping[str, EventType]) -> Source:
@@ -593,6 +769,10 @@ def _read_client(table: Table, deployment: Table, client: str) -> dict[str, Scal
 # --- event types --------------------------------------------------------------------------------------------
 
 
+_CHOICES = {"cubes": "auto", "index": None}
+"""What a type may leave to the router, and what it means where the type says nothing."""
+
+
 def _read_type(types: Table, name: str, table: Table, directory: Path | None) -> EventType:
     if not TYPE_NAME.fullmatch(name):
         types.fault(name, f"the name of a type must match {TYPE_NAME.pattern}")
@@ -609,14 +789,15 @@ def _read_type(types: Table, name: str, table: Table, directory: Path | None) ->
         reduction=table.take("reduction", choice(*SETTINGS), "covering"),
         parameters=dict(table.take("parameters", a_table, no_parameters)),
         advertisements=table.take("advertisements", boolean, False),
-        cubes=table.take("cubes", _power_of_two, 16),
-        index=table.take("index", list_of(text), ()),
+        cubes=table.take("cubes", _cubes, None) or CUBES_DEFAULT,
+        index=table.take("index", _index, ()),
         bits=table.take("bits", integer(1, CELL_BITS_MAX), None),
         pruning=_read_pruning(table.table("pruning")),
         matcher=table.take("matcher", choice(*MATCHERS), "bitmap"),
         matcher_parameters=_read_matcher_parameters(table),
         format=cast(Format, table.take("format", choice(*FORMATS), "json")),
         subject=table.take("subject", text, None),
+        auto=frozenset(name for name, default in _CHOICES.items() if table.raw.get(name, default) == "auto"),
     )
     if event_type.pruning.advertisements is not None and not event_type.advertisements:
         table.fault("pruning", "a budget for advertisements needs advertisements = true")
@@ -658,11 +839,21 @@ def _check_parameters(table: Table, event_type: EventType) -> None:
         table.faults += check_parameters(event_type, table.at("parameters"))
 
 
-def _power_of_two(value: object) -> int:
+def _cubes(value: object) -> int | None:
+    """None: the router chooses."""
+    if value == "auto":
+        return None
+    if isinstance(value, str):
+        raise ValueError(f'must be a power of two, or "auto", not {shown(value)}')
     number = integer(1, CUBES_MAX)(value)
     if number & (number - 1):
         raise ValueError(f"must be a power of two, not {number}")
     return number
+
+
+def _index(value: object) -> tuple[str, ...]:
+    """None at all: the router chooses."""
+    return () if value == "auto" else list_of(text)(value)
 
 
 def _check_grid(table: Table, event_type: EventType, attributes: Iterable[str]) -> None:
@@ -689,6 +880,7 @@ def _read_attribute(name: str, table: Table) -> Attribute:
     low, high = table.take("min", _raw, None), table.take("max", _raw, None)
     values = table.take("values", list_of(text), None)
     imprecise = table.take("imprecise", choice("certain", "possible"), None)
+    cells = table.take("cells", choice("uniform", "quantile"), "uniform")
     path, header, key = _read_place(table)
     table.end()
     if kind is None:  # nothing below can be judged
@@ -703,8 +895,13 @@ def _read_attribute(name: str, table: Table) -> Attribute:
         table.fault("imprecise", f"only int, float and timestamp can be imprecise, not {kind}")
     if imprecise and (header is not None or key):
         table.fault("imprecise", "only what is in the document can be imprecise, not a header or the key")
+    if cells == "quantile" and kind in ("category", "boolean"):
+        table.fault("cells", f"a {kind} has a cell for each of its values; only other kinds have quantiles")
     certainty = cast(Literal["certain", "possible"] | None, imprecise)
-    attribute = Attribute(name, cast(Kind, kind), None, None, values or (), certainty, path, header, key)
+    attribute = Attribute(
+        name, cast(Kind, kind), None, None, values or (), certainty, path, header, key,
+        cast(Literal["uniform", "quantile"], cells),
+    )  # fmt: skip
     return _with_domain(attribute, table, low, high)
 
 

@@ -17,17 +17,16 @@ import numpy as np
 from state.compiled_part import CompiledPart, join_ranges
 from state.filters.evaluate import compile as compile_filter
 from state.filters.geometry import BOXES_MAX, CONJUNCTIONS_MAX, conjunctions, geometry, intervals, region
+from state.filters.imprecise import check_decidable
 from state.filters.printing import predicate_text, to_text
 from state.filters.tree import Filter, predicates
 from state.keys import is_wide
 from state.reductions.parameters import forwards_ranges, range_cap
 from state.routing.junction import Junction
-from state.space.boxes import Boxes
 from state.space.decode import Event, rank_events
 from state.space.event_type import EventType
 from state.space.grid import Grid
 from state.space.packing import Geometry, pack
-from state.space.ranges import Ranges
 
 NAMED_MAX = 5
 """Predicates that `why` names."""
@@ -94,11 +93,12 @@ def cost(filter: Filter, event_type: EventType, grid: Grid) -> Cost:
     >>> found.boxes, found.exact, found.cubes, found.wide
     (2, True, 4, True)
     """
+    check_decidable(filter, event_type)
     shape = geometry(filter, event_type)
     touched = [int(cube) for cube in grid.cubes_of(shape.boxes)]
     wide = is_wide(len(touched), event_type.cubes)
-    capped = _ranges(shape.boxes, event_type, grid, touched, wide, range_cap(event_type))
-    uncapped = _ranges(shape.boxes, event_type, grid, touched, wide, None)
+    capped = grid.part_ranges(shape.boxes, touched, wide=wide, cap=range_cap(event_type))
+    uncapped = grid.part_ranges(shape.boxes, touched, wide=wide)
     cells = sum(ranges.cells for ranges in uncapped)
     return Cost(
         type=event_type.name,
@@ -146,18 +146,9 @@ def _asked(filter: Filter, event_type: EventType, grid: Grid) -> list[Geometry]:
     if not forwards_ranges(event_type):
         return [boxes]
     touched = [int(cube) for cube in grid.cubes_of(boxes)]
-    parts = _ranges(boxes, event_type, grid, touched, is_wide(len(touched), event_type.cubes), range_cap(event_type))
+    wide = is_wide(len(touched), event_type.cubes)
+    parts = grid.part_ranges(boxes, touched, wide=wide, cap=range_cap(event_type))
     return [join_ranges(parts)]
-
-
-def _ranges(
-    boxes: Boxes, event_type: EventType, grid: Grid, touched: list[int], wide: bool, cap: int | None
-) -> list[Ranges]:
-    """The ranges of each part that the filter would go to: the cap is one for each."""
-    if wide or not touched:
-        return [grid.ranges(boxes, cap)] if len(boxes) else []
-    clipped = ((cube, boxes.clipped(*grid.cube_box(cube))) for cube in touched)
-    return [grid.ranges(inside, cap).clipped(*grid.cube_range(cube)) for cube, inside in clipped]
 
 
 def _why(filter: Filter, event_type: EventType, exact: bool, boxes: int) -> str:

@@ -33,6 +33,10 @@ class StateUnreadable(HilcastError):
         super().__init__(self.CODE, f"{key}: {reason}")
 
 
+class Quarantined(Exception):
+    """A record that a query could not be got past: it is not handled any more, as if handling it failed inside."""
+
+
 class FilterError(HilcastError):
     """A filter that is refused; `position` is the offset of the character at fault, where there is one."""
 

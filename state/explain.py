@@ -49,6 +49,7 @@ PARTS_MAX = 8
 OTHERS, SHARED, OWN = 0, 1, 2
 """Whose what carries an event is, seen from the subscription."""
 NOT_REACHED = "it does not come this far"
+BOXES_SAID = 4
 SEARCHED_MAX = 16
 """Brokers behind a link that are searched for the entry that a box on it comes from."""
 
@@ -163,6 +164,9 @@ class Explanation:
     parts: tuple[str, ...]
     """Parts of the subscription's broker that hold it: with the event, else the first ones."""
     forwarding: tuple[Stand, ...]
+    boxes: tuple[str, ...]
+    """What the filter asks for as boxes, in values: the first ones."""
+    boxes_total: int
     reaches: bool | None
     """Whether the event would be delivered now; None where the index is not known."""
 
@@ -206,6 +210,8 @@ def explained(
         hops=hops,
         parts=tuple(way.parts) if same else (),
         forwarding=forwarding,
+        boxes=tuple(box_text(way.type, low, high) for low, high in islice(way.own, BOXES_SAID)),
+        boxes_total=len(way.own),
         reaches=_reaches(holds, conformance, hops, way),
     )
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from state.config import Config
 from state.limits import HEADER_OVERHEAD_BYTES, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, RECORD_OVERHEAD_BYTES
-from state.messages import Headers, Output, Record, dead_letter_headers
+from state.messages import REASONS, Headers, Output, Record, dead_letter_headers
 from state.topics import Topics
 
 TRUNCATED = "hilcast_truncated"
@@ -37,17 +38,24 @@ def misfits(outputs: Iterable[Output], topics: Topics) -> list[Output]:
     return [output for output in outputs if record_bytes(output) > limits.get(output.topic, OUTPUT_BYTES_MAX)]
 
 
-def dead_letter(topics: Topics, record: Record, code: str, reason: str) -> Output:
+def dead_letter(config: Config, record: Record, code: str, reason: str) -> Output:
     """The original key, value and headers, plus where it stood and why it could not be used, cut where it does not fit.
 
-    The value is cut first, then headers are left out, then the key is cut; a header says which of them.
+    The value is cut first, then headers are left out, then the key is cut; a header says which of them. Where dead
+    letters are to be references, nothing of the original is in it, nor of a reason that could quote it.
 
+    >>> from state.config import parse
+    >>> config = parse('[overlay]\\nbrokers = ["b1"]\\n[types.t.attributes]\\nx = { kind = "int" }')
     >>> record = Record("t", 0, 0, 0, b"k", b"v" * 2_000_000, (("ce_id", b"1"),))
-    >>> letter = dead_letter(Topics("hilcast"), record, "bad-key", "no such key")
+    >>> letter = dead_letter(config, record, "bad-key", "no such key")
     >>> record_bytes(letter) <= OUTPUT_BYTES_MAX, letter.key, letter.headers[0], letter.headers[-1]
     (True, b'k', ('ce_id', b'1'), ('hilcast_truncated', b'value'))
     """
-    extra = dead_letter_headers(code, reason, record.topic, record.partition, record.offset)
+    topics = config.topics
+    if config.security.dead_letters == "reference":
+        said = dead_letter_headers(code, REASONS.get(code, "it could not be used"), *record.place)
+        return Output(topics.deadletter, None, None, said)
+    extra = dead_letter_headers(code, reason, *record.place)
     whole = Output(topics.deadletter, record.key, record.value, (*record.headers, *extra))
     if record_bytes(whole) <= OUTPUT_BYTES_MAX:
         return whole
@@ -63,5 +71,5 @@ def dead_letter(topics: Topics, record: Record, code: str, reason: str) -> Outpu
             room -= size
     value = None if record.value is None else record.value[:room]
     cut = {"value": value != record.value, "headers": len(kept) < len(record.headers), "key": key != record.key}
-    said = (TRUNCATED, ",".join(name for name, was in cut.items() if was).encode())
-    return Output(topics.deadletter, key, value, (*kept, *extra, said))
+    marked = (TRUNCATED, ",".join(name for name, was in cut.items() if was).encode())
+    return Output(topics.deadletter, key, value, (*kept, *extra, marked))

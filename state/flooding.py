@@ -1,7 +1,8 @@
 """Flooding: what would be delivered if every publication met every subscription, held against what was.
 
 The oracle of `hilcast verify`. It knows the filter language and the records of the topics, and nothing of the router:
-no cubes, no reductions, no matchers, no index. It recomputes from scratch, so it cannot share the router's errors.
+no cubes, no reductions, no matchers, no index. It reads events and evaluates filters by code of its own
+(`plain_events.py`, `plain_filters.py`) and recomputes from scratch, so it cannot share the router's errors.
 
 A change of the control plane takes effect little by little, and a publication is routed some time after it was sent:
 
@@ -26,10 +27,9 @@ from typing import NamedTuple
 import numpy as np
 
 from state.arrays import Bools, Floats, Ints
-from state.filters.evaluate import compile, matches_batch
 from state.filters.tree import Filter
 from state.plain_events import Beside, plain_event
-from state.space.decode import RankBatch, decode, rank_events
+from state.plain_filters import Answer, PlainEvents
 from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 from state.space.event_type import EventType, Format
 
@@ -246,6 +246,8 @@ class Judgement:
     """Publications that cannot be used and have no dead letter."""
     lost: int = 0
     """Missing deliveries of types whose reduction is allowed to lose (`probabilistic`)."""
+    set_aside: int = 0
+    """Deliveries that are dead letters, because their destination took nothing."""
     stale: int = 0
     """Deliveries routed with an old index while Redis was away, by choice: not judged."""
     unknown: int = 0
@@ -273,14 +275,16 @@ def judge(
     cut_ms: Mapping[str, float] | None = None,
     cut_publications: bool = False,
     schemas: Schemas = NO_SCHEMAS,
+    set_aside: Sequence[Delivered] = (),
 ) -> Judgement:
     """Compare deliveries with flooding.
 
     `cut_ms`: destination topics of which Kafka has deleted the beginning, with the time of the first record that is
     held; `cut_publications`: publications may have been deleted too, so a delivery of an unknown one is no error.
+    `set_aside`: deliveries that became dead letters, because their destination took nothing; they need not be there.
 
-    Guarantee: a finding is a proof, given the records and their times. Cost: one vectorised evaluation for each filter
-    that ever stood, over the publications of its type; then sorting what matched.
+    Guarantee: a finding is a proof, given the records and their times. Cost: each publication read once, in Python; one
+    vectorised evaluation for each filter that ever stood; then sorting what matched.
     """
     world = _World(publications, deliveries, subscriptions)
     judgement = Judgement(
@@ -303,7 +307,9 @@ def judge(
         if types[name].reduction == "probabilistic":
             lossy.update(columns.events.tolist())
     _judge_refusals(publications, by_type.values(), judgement)
-    _compare(world, _unique(np.concatenate(may)), _unique(np.concatenate(must)), judgement, lossy)
+    kept = world.without(_unique(np.concatenate(must)), set_aside)
+    judgement.set_aside = len({(d.source, d.id, d.client, d.topic) for d in set_aside})
+    _compare(world, _unique(np.concatenate(may)), kept, judgement, lossy)
     _compare_copies(world, judgement, cut_publications)
     return judgement
 
@@ -355,6 +361,12 @@ class _World:
     def pairs(self, events: Ints, target: int) -> Ints:
         return events * len(self.targets) + target
 
+    def without(self, codes: Ints, set_aside: Sequence[Delivered]) -> Ints:
+        """Those of the codes whose delivery was not set aside."""
+        known = [d for d in set_aside if (d.source, d.id) in self.names and (d.client, d.topic) in self.targets]
+        pairs = [self.names[d.source, d.id] * len(self.targets) + self.targets[d.client, d.topic] for d in known]
+        return codes[~np.isin(codes // len(self.ids), np.array(pairs, np.int64))] if pairs else codes
+
     def finding(self, kind: str, pair: int, detail: str) -> Finding:
         event, target = divmod(int(pair), len(self.targets))
         source, id = self.events_list[event]
@@ -386,7 +398,7 @@ class _Columns:
         self.type = event_type
         self.rows = rows
         here = [publications[row] for row in rows]
-        self.batch: RankBatch = _read(event_type, here, schemas)
+        self.batch = _read(event_type, here, schemas)
         self.events = np.array([world.names[p.source, p.id] for p in here], np.int64)
         self.sent, self.routed = np.array([p.sent_ms for p in here]), np.array([p.routed_ms for p in here])
         self.brokers = np.array([p.broker for p in here], dtype=object)
@@ -398,11 +410,6 @@ class _Columns:
         sure = [p.complete and p.refused != "unknown-schema" for p in here]
         self.certain = self.possible & np.array(sure, bool)
         """Rows whose deliveries must be there, if anybody wants them."""
-        self._imprecise = (
-            np.zeros(len(rows), bool)
-            if self.batch.highs is None
-            else (self.batch.highs != self.batch.ranks).any(axis=1)
-        )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -421,33 +428,17 @@ class _Columns:
         self.possible &= possible
         self.certain &= certain
 
-    def holding(self, filter: Filter | None, among: Bools) -> Bools:
-        """Those of `among` for which the filter holds; one that is not known any more holds for all."""
-        if filter is None:
-            return among.copy()
-        holds = np.zeros(len(self), bool)
-        rows = np.flatnonzero(among & ~self._imprecise)
-        if len(rows):
-
-            def text(attribute: str, asked: Ints) -> list[object]:
-                return [self.batch.event(int(i)).get(attribute) for i in rows[asked]]
-
-            holds[rows] = matches_batch(filter, self.batch.ranks[rows], self.type, text)
-        imprecise = np.flatnonzero(among & self._imprecise)
-        if len(imprecise):
-            exactly = compile(filter, self.type)
-            holds[imprecise] = [exactly(self.batch.event(int(i))) for i in imprecise]
-        return holds
+    def holding(self, filter: Filter | None, among: Bools) -> Answer:
+        """Those of `among` for which the filter holds; one that is not known any more may hold for all."""
+        return Answer(among.copy(), np.zeros(len(self), bool)) if filter is None else self.batch.holding(filter, among)
 
 
-def _read(event_type: EventType, publications: Sequence[Publication], schemas: Schemas) -> RankBatch:
-    """The publications of a type: flat JSON by the batch, all others by a reader that the router does not have."""
+def _read(event_type: EventType, publications: Sequence[Publication], schemas: Schemas) -> PlainEvents:
+    """The publications of a type, by a reader that the router does not have."""
     formats = [p.format or event_type.format for p in publications]
-    if event_type.is_flat and set(formats) <= {"json"}:
-        return decode(event_type.written_in("json"), [p.value for p in publications])
     each = zip(publications, formats, strict=True)
     events = [plain_event(event_type.written_in(format), p.value, p.beside, schemas) for p, format in each]
-    return rank_events(event_type, events)
+    return PlainEvents(event_type, events)
 
 
 def _columns(
@@ -474,9 +465,9 @@ def _wanted(claim: Claim, columns: _Columns, restricted: bool = True) -> Iterato
             if (stand.owner, stand.destination) != target:
                 against |= window
                 continue
-            holds = columns.holding(stand.filter, window)
-            may |= holds
-            against |= window if stand.filter is None else window & ~holds
+            held = columns.holding(stand.filter, window)
+            may |= held.may
+            against |= window & ~held.must
         must = may & ~against
         if restricted:
             yield target, may & columns.possible, must & columns.certain

@@ -15,6 +15,8 @@ import msgspec
 from state.errors import HilcastError
 
 T = TypeVar("T")
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not what they should be; text that is no UTF-8 is none of its own errors."""
 
 
 def unreadable(what: str, reason: str) -> HilcastError:
@@ -45,5 +47,5 @@ def read(what: str, format: int, blob: bytes, type: type[T]) -> T:
     """The value that `write` wrote."""
     try:
         return msgspec.msgpack.decode(opened(what, format, blob), type=type)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise unreadable(what, str(error)) from error

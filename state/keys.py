@@ -13,6 +13,7 @@ import zlib
 from typing import NamedTuple
 
 from state.config import Config
+from state.names import parted
 
 UNROUTABLE = "!"
 """The key that answers control events whose own key names no broker of the overlay."""
@@ -59,8 +60,17 @@ def shard(id: str, shards: int) -> int:
     return zlib.crc32(id.encode()) % shards
 
 
+def home_shard(id: str, shards: int) -> int:
+    """Which home key owns an id: all of a client's namespace have one, so that it can be counted what he has.
+
+    >>> home_shard("alice:s1", 8) == home_shard("alice:s2", 8) == shard("alice", 8)
+    True
+    """
+    return shard(parted(id)[0] or id, shards)
+
+
 def home_key(broker: str, type_name: str, id: str, config: Config) -> Key:
-    return Key(broker, type_name, f"home:{shard(id, config.settings.home_shards)}")
+    return Key(broker, type_name, f"home:{home_shard(id, config.settings.home_shards)}")
 
 
 def wide_key(broker: str, type_name: str, id: str, config: Config) -> Key:

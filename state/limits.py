@@ -44,6 +44,7 @@ INDEX_BITS_MAX = 63
 CELL_BITS_MAX = 16
 """Cells are listed, and a grid's description carries the lists: 65,536 per attribute at most."""
 CUBES_MAX = 4096
+CUBES_DEFAULT = 16
 """Cubes of a type: each is a key with state of its own at every broker, and a line of the version vector that every
 route task reads."""
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from state.config import Config, Topics
 from state.errors import HilcastError
+from state.formats import UNREADABLE
 from state.json_text import read_json
 from state.limits import PUBLISHER_BYTES_MAX, QUOTED_MAX, REASON_BYTES_MAX, RECEIPT_KEY_MAX
-from state.names import NAME, TOPIC_NAME, TYPE_NAME
+from state.names import NAME, TOPIC_NAME, TYPE_NAME, owned, parted
 
 VERSION_MAX = 2**63 - 1
 TTL_MS_MAX = 10**15
@@ -64,6 +65,7 @@ class Registration:
     broker: str
     type: str
     id: str
+    """As it is kept: with inboxes of their own it is in the client's namespace (`names.owned`)."""
     version: int | None
     withdraw: bool = False
     owner: str | None = None
@@ -118,11 +120,25 @@ def split_key(key: bytes | None) -> tuple[str, str, str]:
     return parts[0], parts[1], parts[2]
 
 
+def speaker(topic: str, config: Config) -> tuple[bool, str | None]:
+    """Whether an inbox is one of advertisements, and the client that alone speaks there; None: everybody does.
+
+    >>> from state.config import parse
+    >>> text = '[overlay]\\nbrokers = ["b1"]\\n[types.t.attributes]\\nx = { kind = "int" }\\n'
+    >>> speaker("hilcast.advertisements.alice", parse(text + '[security]\\ninboxes = "own"'))
+    (True, 'alice')
+    """
+    if not config.security.own:
+        return topic == config.topics.advertisements, None
+    kind, client = config.topics.client_of(topic) or (None, None)
+    return kind == "advertisements", client
+
+
 def read_registration(record: Record, config: Config) -> Registration:
     """Read a record of an inbox, or raise the `HilcastError` that its receipt and dead letter will carry."""
-    topics = Topics(config.deployment.prefix)
-    advertisement = record.topic == topics.advertisements
+    advertisement, client = speaker(record.topic, config)
     broker, type_name, id = split_key(record.key)
+    id = id if client is None else owned(client, id)
     if broker not in config.overlay.brokers:
         raise HilcastError("unknown-broker", f"{broker!r} is not a broker of this overlay")
     if type_name not in config.types:
@@ -131,11 +147,10 @@ def read_registration(record: Record, config: Config) -> Registration:
         version = _header_version(record.headers)
         return Registration(advertisement, broker, type_name, id, version, withdraw=True)
     value = _json_object(record.value)
-    owner_field = "publisher" if advertisement else "client"
-    owner = _owner(value, owner_field)
+    owner = _speaks(value, advertisement, client, config)
     version = _version(value.get("version"))
     ttl_ms = _ttl(value.get("ttl_ms"))
-    sink = None if advertisement else _sink(value.get("sink"), config)
+    sink = None if advertisement else _sink(value.get("sink"), owner, config)
     if "filter" not in value:
         raise HilcastError("bad-value", "the field 'filter' is missing")
     filter = _filter(value["filter"])
@@ -148,8 +163,11 @@ def read_registration(record: Record, config: Config) -> Registration:
     )  # fmt: skip
 
 
-def owner_of(record: Record, advertisement: bool) -> str | None:
-    """The client or publisher that a refused record names, where that much of it can be read."""
+def owner_of(record: Record, config: Config) -> str | None:
+    """Whom a refused record is of: the client whose inbox it is in, or whom it names, if that can be read."""
+    advertisement, client = speaker(record.topic, config)
+    if client is not None:
+        return client
     try:
         value = _json_object(record.value or b"")
         return _owner(value, "publisher" if advertisement else "client")
@@ -165,6 +183,41 @@ def _json_object(value: bytes) -> dict[str, object]:
     if not isinstance(decoded, dict):
         raise HilcastError("bad-value", f"the value must be a JSON object, not {type(decoded).__name__}")
     return decoded
+
+
+def _speaks(value: dict[str, object], advertisement: bool, client: str | None, config: Config) -> str:
+    """Whom a registration is for: the client or publisher that it names; in an inbox of one's own only oneself."""
+    field = "publisher" if advertisement else "client"
+    if client is None:
+        return _owner(value, field)
+    if value.get(field) is None:
+        owner = config.security.source_of(client) if advertisement else client
+        if owner is None:
+            raise HilcastError(
+                "bad-value", f"the field {field!r} is missing, and {client} has no source that is given whole"
+            )
+        return owner
+    owner = _owner(value, field)
+    if not may_speak(client, advertisement, owner, config):
+        raise HilcastError("not-yours", f"{field} {quoted(owner)} is not of {client}, whose inbox this is")
+    return owner
+
+
+def may_speak(client: str, advertisement: bool, owner: str, config: Config) -> bool:
+    """Whether a client may register for this client or publisher."""
+    return config.security.may_publish(client, owner) if advertisement else owner == client
+
+
+def permit(id: str, advertisement: bool, owner: str, sink: str | None, config: Config) -> None:
+    """Raise why a registration of another time may not be in force under this configuration, if it may not."""
+    client = parted(id)[0]
+    if config.security.own != (client is not None):
+        came, are = ("shared", "each client's own") if client is None else ("each client's own", "shared")
+        raise HilcastError("not-yours", f"it came when inboxes were {came}, and they are {are} now: send it again")
+    if client is not None and not may_speak(client, advertisement, owner, config):
+        raise HilcastError("not-yours", f"{quoted(owner)} is not of {client} any more")
+    if sink is not None:
+        check_sink(sink, owner, config)
 
 
 def _owner(value: dict[str, object], field: str) -> str:
@@ -226,7 +279,7 @@ def _ttl(ttl_ms: object) -> int | None:
     return ttl_ms
 
 
-def _sink(sink: object, config: Config) -> str | None:
+def _sink(sink: object, client: str, config: Config) -> str | None:
     if sink is None:
         return None
     if not isinstance(sink, str) or not TOPIC_NAME.fullmatch(sink):
@@ -236,7 +289,14 @@ def _sink(sink: object, config: Config) -> str | None:
         raise HilcastError("bad-value", f"'sink' {sink!r} may not lie under the prefix {prefix!r} or start with '__'")
     if config.reads(sink):
         raise HilcastError("bad-value", f"'sink' {sink!r} is a source: what is delivered there would enter again")
+    check_sink(sink, client, config)
     return sink
+
+
+def check_sink(sink: str, client: str, config: Config) -> None:
+    """Raise `sink-refused` unless a client's subscriptions may deliver to a topic outside the prefix."""
+    if not config.grants(sink, client):
+        raise HilcastError("sink-refused", f"{client} may not deliver to {sink!r}: no [[sinks]] grants it")
 
 
 def is_sink(topic: str, prefix: str) -> bool:
@@ -268,8 +328,12 @@ def receipt(
     origin: tuple[str, int, int],
     code: str | None = None,
     reason: str | None = None,
+    client: str | None = None,
 ) -> Output:
-    """The one answer to a control event; `origin` names the input that is answered. It fits, whatever was sent."""
+    """The one answer to a control event; `origin` names the input that is answered. It fits, whatever was sent.
+
+    `client`: whose own answers it goes to; None: everybody's.
+    """
     topic, partition, offset = origin
     value = {
         "kind": kind,
@@ -283,7 +347,47 @@ def receipt(
         "partition": partition,
         "offset": offset,
     }
-    return Output(topics.receipts, None if owner is None else owner.encode(), msgspec.json.encode(value))
+    place = topics.receipts if client is None else topics.receipts_of(client)
+    return Output(place, None if owner is None else owner.encode(), msgspec.json.encode(value))
+
+
+def own_receipts(outputs: Iterable[Output], topics: Topics) -> set[str]:
+    """Topics of clients' own answers that must exist before these are written."""
+    head = topics.receipts_of("")
+    return {output.topic for output in outputs if output.topic.startswith(head)}
+
+
+def addressee(id: str, owner: str | None, advertisement: bool, config: Config) -> str | None:
+    """Whose own answers a receipt goes to, where clients have some; None: everybody's.
+
+    A registration of the time when inboxes were shared is in no namespace: its client is whom it named.
+    """
+    if not config.security.own:
+        return None
+    return parted(id)[0] or (owner if owner is not None and not advertisement and NAME.fullmatch(owner) else None)
+
+
+REASONS = {
+    "filter-syntax": "the filter cannot be read",
+    "filter-type": "a value of the filter is of the wrong kind",
+    "filter-attribute": "the filter names an unknown attribute",
+    "filter-limit": "the filter is too long or too deep",
+    "unknown-broker": "it names no broker of this overlay",
+    "unknown-type": "it names no configured event type",
+    "unknown-schema": "it names a schema that cannot be had",
+    "bad-key": "the key is not BROKER/TYPE/ID",
+    "bad-json": "the value is not JSON",
+    "bad-value": "a field is missing, of the wrong kind or impossible",
+    "stale-grid": "client-made ranges of another grid",
+    "bad-event": "it is no event of its type",
+    "not-advertised": "no advertisement of its publisher holds",
+    "too-large": "it would not fit once routed",
+    "internal": "handling it failed inside",
+    "not-yours": "it speaks for somebody else than the client whose inbox it is in",
+    "sink-refused": "nothing may be delivered to its sink",
+    "over-quota": "it is more than its client may have or do",
+}
+"""What a dead letter says by code where it may quote nothing of the original."""
 
 
 def dead_letter_headers(code: str, reason: str, topic: str, partition: int, offset: int) -> Headers:
@@ -394,6 +498,6 @@ def read_spans(record: Record) -> list[Span]:
         return []
     try:
         return msgspec.json.decode(record.value, type=Membership).spans
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         place = f"{record.topic}/{record.partition} offset {record.offset}"
         raise HilcastError("bad-value", f"the spans at {place} cannot be read ({error}): was it the router?") from None

@@ -51,7 +51,9 @@ def plain_document(event_type: EventType, value: bytes, schemas: Schemas) -> dic
         return _document(value)
     try:
         return read_document(event_type, value, schemas, attributes_only=True)
-    except HilcastError:
+    except HilcastError as error:
+        if error.code not in ("bad-event", "unknown-schema"):
+            raise  # a schema that cannot be had just now says nothing of the event
         return None
 
 

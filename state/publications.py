@@ -12,8 +12,7 @@ import msgspec
 
 from state.config import Config
 from state.messages import Record
-from state.names import FORMAT_HEADER
-from state.space.event_type import EventType, Format, format_named
+from state.space.event_type import EventType, Format, format_said
 
 _STRUCTURED = b"application/cloudevents"
 _NONE = ("", b"")
@@ -30,7 +29,7 @@ def format_of(record: Record, config: Config) -> Format | None:
     if headers.get("content-type", b"").lower().startswith(_STRUCTURED):
         return "json"
     given = next((source.format for source in config.sources if source.topic == record.topic), None)
-    return given or format_named(dict(record.headers).get(FORMAT_HEADER))
+    return given or format_said(record.headers)
 
 
 def read_publication(record: Record, sources: Mapping[str, str]) -> tuple[str, bytes]:

@@ -4,7 +4,8 @@ Layout (prefix `hilcast`; also under the key `hilcast:help`):
 
     hilcast:generations:DEPLOYMENT       hash: current -> GENERATION.RUNID, what routing goes by; GENERATION -> JSON:
                                          the configuration that it has in common with other deployments
-    hilcast:vector:DEPLOYMENT:GENERATION hash: BROKER/TYPE/PART -> GENERATION.BATCH.RUNID, one field per part, always
+    hilcast:vector:DEPLOYMENT:GENERATION hash: BROKER/TYPE/PART -> GENERATION.BATCH.RUNID, one field per part, always;
+                                         //writes -> how many writes there were (`index_mark.py`)
     hilcast:BROKER:TYPE:PART:index:GENERATION    packed index, headed by epoch and checksum, for the route workers
     hilcast:BROKER:TYPE:PART:meta        hash: generation, epoch, built, entries ... for people
     hilcast:BROKER:TYPE:PART:local       hash: subscription id -> client, destination, boxes
@@ -12,8 +13,14 @@ Layout (prefix `hilcast`; also under the key `hilcast:help`):
     hilcast:BROKER:TYPE:PART:forwarding:NEIGHBOUR    hash: entry -> JSON: how (forwarded, covered, merged), by
     hilcast:BROKER:TYPE:PART:reduction:NEIGHBOUR     hash: entries received, forwarded, withheld ..., bytes of state
     hilcast:grid:TYPE                    JSON: the Hilbert grid, for clients that map by themselves
+    hilcast:schemas:REGISTRY             hash: id -> a schema of that registry, so that new workers need not ask it
     hilcast:BROKER:groups                hash: shared topic -> the clients that read it
     hilcast:BROKER:groups:index:GENERATION       the same, packed
+    hilcast:hand:DEPLOYMENT:QUERY        JSON: the records that a query has in hand, while it is done carefully
+    hilcast:closed:DEPLOYMENT:GENERATION  sealed JSON: destinations that nothing can be written to now -> the reason
+
+Where there is a signing key (`signing.py`), an index bears a signature between epoch and content, and the hash of
+generations a field NAME:signature for each of its fields. What is not genuine counts as lost.
 
 A generation is written aside, whole, before `current` moves to it; then those before it go. What people read is of the
 generation that was written last. Index and vector entry are written by one script that refuses a lower batch, and any
@@ -29,6 +36,7 @@ import hashlib
 import json
 import re
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -40,8 +48,10 @@ from state.compiled_part import CompiledPart, load_part
 from state.config import Config
 from state.control.fates import READABLE_MAX
 from state.errors import HilcastError
+from state.formats import UNREADABLE
 from state.keys import Key
 from state.reductions.reduction import Fate
+from state.signing import SIGNATURE_BYTES, Keyring
 from state.space.grid import Grid
 from state.space.packing import unpack
 
@@ -51,6 +61,10 @@ Forwarding = Mapping[str, Mapping[str, Fate]]
 Reduced = Mapping[str, Mapping[str, int]]
 """By neighbour: the same in numbers."""
 
+WRITES = "//writes"
+"""The field of the version vector that counts its writes, as a version: 0, count, lineage (`index_mark.py`)."""
+CLOSED = "//closed"
+"""The field of the version vector that tells of closed destinations."""
 DELETE_MAX = 1000
 MGET_MAX = 16
 """Parts asked for at once: a large index is not copied whole by Redis, nor held twice here."""
@@ -71,6 +85,8 @@ if old then
 end
 redis.call('SET', KEYS[2], ARGV[5])
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. '.' .. ARGV[3] .. '.' .. ARGV[4])
+local writes, lineage = string.match(redis.call('HGET', KEYS[1], '//writes') or '', '^0%.(%d+)%.(.*)$')
+redis.call('HSET', KEYS[1], '//writes', string.format('0.%d.%s', tonumber(writes or '0') + 1, lineage or ARGV[6]))
 return ''
 """
 """Returns the newer version that stands against it, or nothing."""
@@ -83,6 +99,9 @@ if old then
   end
 end
 redis.call('HSET', KEYS[1], 'current', ARGV[1] .. '.' .. ARGV[2], ARGV[1], ARGV[3])
+if ARGV[4] ~= '' then
+  redis.call('HSET', KEYS[1], 'current:signature', ARGV[4], ARGV[1] .. ':signature', ARGV[5])
+end
 return ''
 """
 """Returns the newer generation that stands against it, or nothing."""
@@ -104,7 +123,10 @@ HELP = """hilcast keeps its routing index here. It is derived: everything can be
                              held_back (no advertisement meets them), ranges, negative_boxes, bytes of state
 {p}:BROKER:TYPE:PART:index:GENERATION   packed form of the same for the route workers (not for people)
 {p}:grid:TYPE                JSON: the Hilbert grid of a type, for clients that map by themselves
+{p}:schemas:REGISTRY         hash: id -> JSON: a schema that events name, as the schema registry gave it
 {p}:BROKER:groups            hash: group or broadcast topic -> the clients that read it (brokers with groups)
+{p}:hand:DEPLOYMENT:QUERY    JSON: records that a query has in hand, while it looks for one that it cannot get past
+{p}:closed:DEPLOYMENT:GENERATION   destinations that nothing can be written to now, and why (not for people)
 PART is cube:N (a block of the Hilbert grid) or wide:N (filters that touch many cubes).
 The first {n} entries of a part are shown. The same and more: hilcast inspect BROKER TYPE"""
 
@@ -156,7 +178,13 @@ class Version:
 class RedisIndex:
     """Reads and writes the index of one deployment."""
 
-    def __init__(self, config: Config, *, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, config: Config, *, timeout_s: float = 5.0, keys: Callable[[], Keyring | None] = lambda: None
+    ) -> None:
+        """`keys`: what is signed with, and judged by; who has none, as a person who looks, takes everything."""
+        self._keys = keys
+        self.forged = 0
+        """How often something was met that is not genuine."""
         self.prefix = config.deployment.prefix
         self.deployment = config.deployment.name
         self._client: Any = redis.Redis.from_url(
@@ -168,8 +196,8 @@ class RedisIndex:
         )
         self._publish = self._client.register_script(_PUBLISH)
         self._point = self._client.register_script(_POINT)
-        self._groups: dict[str, int] = {}
-        """By broker: the version of the last assignment that was written here."""
+        self._beside: dict[str, int] = {}
+        """By field of the vector that is no part's: the version that was last written here."""
 
     @property
     def _generations(self) -> str:
@@ -222,11 +250,48 @@ class RedisIndex:
 
     def _write(self, field: str, name: str, generation: int, batch: int, run: str, blob: bytes) -> str:
         """Write one sealed blob and its entry of the vector; return the newer version that stands against it."""
-        sealed = _seal(blob, generation, batch)
-        with self._anew():
-            keys = [self.vector_key(generation), name, self._generations]
-            newer = self._publish(keys=keys, args=[field, generation, batch, run, sealed])
-        return bytes(newer).decode()
+        ring = self._keys()
+        sealed, lineage = _seal(blob, generation, batch, name, run, ring), uuid.uuid4().hex
+        while True:
+            with self._anew():
+                keys = [self.vector_key(generation), name, self._generations]
+                newer = bytes(self._publish(keys=keys, args=[field, generation, batch, run, sealed, lineage])).decode()
+            if not newer or ring is None or not self._clear(field, name, generation, newer, run):
+                return newer
+
+    def _clear(self, field: str, name: str, generation: int, newer: str, run: str) -> bool:
+        """Take away what stands against an index of ours, if nobody of ours has written it; return whether it was so.
+
+        A pointer is signed itself; an entry of the vector is borne out by an index of at least its version.
+        """
+        if newer.isdigit():
+            return self._clear_pointer(run)
+        opened = _opened(self._client.get(name), name, run, self._keys())
+        claimed = _versions({b"": newer.encode()}).get("")
+        if claimed is not None and opened is not None and _batch(opened[0]) >= claimed.batch:
+            return False
+        self.forged += 1
+        self._client.hdel(self.vector_key(generation), field)
+        return True
+
+    def _clear_pointer(self, run: str) -> bool:
+        """Take away the pointer if nobody of ours has written it; return whether it was so."""
+        stored, signature = self._client.hmget(self._generations, "current", "current:signature")
+        if stored is None or _pointed(self._genuine("current", stored, signature), run) is not None:
+            return False
+        self._client.hdel(self._generations, "current", "current:signature")
+        return True
+
+    def _genuine(self, field: str, stored: bytes | None, signature: bytes | None) -> bytes | None:
+        """A field of the hash of generations, if it is signed as it must be."""
+        ring = self._keys()
+        if stored is None or ring is None or ring.believes(signature, b"pointer", *self._field(field, stored)):
+            return stored
+        self.forged += 1
+        return None
+
+    def _field(self, field: str, stored: bytes) -> tuple[bytes, bytes, bytes]:
+        return self._generations.encode(), field.encode(), stored
 
     @contextlib.contextmanager
     def _anew(self) -> Iterator[None]:
@@ -272,15 +337,7 @@ class RedisIndex:
 
         Guarantee: once this returns, tasks that begin use this assignment, whatever the clock did since the last one.
         """
-        run, vector = self.vector(generation)
-        before = vector.get(_groups_field(broker))
-        # a version that workers have seen already, or a lower one, would be passed over: they would use the old one
-        last = max(self._groups.get(broker, 0), 0 if before is None else before.batch)
-        version = self._groups[broker] = last + 1
-        name = f"{self.prefix}:{broker}:groups:index:{generation}"
-        newer = self._write(_groups_field(broker), name, generation, version, run, blob)
-        if newer:
-            raise _superseded(f"the groups of {broker}", newer, f"{generation}.{version}")
+        self._write_beside(groups_field(broker), generation, blob)
         pipe = self._client.pipeline(transaction=False)
         pipe.delete(f"{self.prefix}:{broker}:groups")
         if readers:
@@ -288,16 +345,49 @@ class RedisIndex:
             pipe.hset(f"{self.prefix}:{broker}:groups", mapping=shown)
         pipe.execute()
 
+    def close_destinations(self, generation: int, closed: Mapping[str, str]) -> None:
+        """Tell the route workers which destinations nothing can be written to now, and why.
+
+        Guarantee: once this returns, tasks that begin use these and no others.
+        """
+        self._write_beside(CLOSED, generation, json.dumps(dict(closed)).encode())
+
+    def _write_beside(self, field: str, generation: int, blob: bytes) -> None:
+        """Write something that is no part's index, under a version that no worker has seen yet."""
+        run, vector = self.vector(generation)
+        before = vector.get(field)
+        # a version that workers have seen already, or a lower one, would be passed over: they would use the old one
+        last = max(self._beside.get(field, 0), 0 if before is None else before.batch)
+        version = self._beside[field] = last + 1
+        newer = self._write(field, self._name_beside(field, generation), generation, version, run, blob)
+        if newer:
+            raise _superseded(field, newer, f"{generation}.{version}")
+
+    def _name_beside(self, field: str, generation: int) -> str:
+        broker = field.split("//")[0]
+        if not broker:
+            return f"{self.prefix}:closed:{self.deployment}:{generation}"
+        return f"{self.prefix}:{broker}:groups:index:{generation}"
+
     def point(self, generation: int, shared: bytes) -> None:
         """Have routing go by a generation, whose index must be complete, from its next task on.
 
         `index-superseded`: a later one is in force already.
         """
-        run = self.run_id()
-        with self._anew():
-            newer = self._point(keys=[self._generations], args=[generation, run, shared])
+        run, ring = self.run_id(), self._keys()
+        fields = {"current": f"{generation}.{run}".encode(), str(generation): shared}
+        signatures = [b"" if ring is None else ring.sign(b"pointer", *self._field(*one)) for one in fields.items()]
+        while True:
+            with self._anew():
+                newer = self._point(keys=[self._generations], args=[generation, run, shared, *signatures])
+            if not newer or ring is None or not self._clear_pointer(run):
+                break
         if newer:
             raise _superseded("routing", bytes(newer).decode(), str(generation))
+
+    def disown(self, generation: int) -> None:
+        """Have nobody go by what is here of a generation: it is older than what was in force."""
+        self._client.delete(self.vector_key(generation))
 
     def retire(self, generation: int, keys: Iterable[Key]) -> None:
         """Drop all generations but this one, and what people read of parts that it does not have."""
@@ -305,9 +395,9 @@ class RedisIndex:
         gone: set[str] = set()
         # also of generations that were never in force: their job died before
         for name in list(self._client.scan_iter(match=self.vector_key("*"), count=1000)):
-            number = int(name.decode().rsplit(":", 1)[1])
-            if number < generation:
-                gone |= self._drop(number) - wanted
+            number = name.decode("utf-8", "replace").rsplit(":", 1)[1]
+            if number.isdecimal() and int(number) < generation:
+                gone |= self._drop(int(number)) - wanted
         if not gone:
             return
         for name in self._client.scan_iter(match=f"{self.prefix}:*:*:*:*", count=1000):
@@ -320,13 +410,11 @@ class RedisIndex:
         fields = [field.decode() for field in self._client.hkeys(self.vector_key(generation))]
         parts = [field for field in fields if "//" not in field]
         names = [self._name(Key.parse(part), f"index:{generation}") for part in parts]
-        names += [
-            f"{self.prefix}:{field.split('//')[0]}:groups:index:{generation}" for field in fields if "//" in field
-        ]
+        names += [self._name_beside(field, generation) for field in fields if "//" in field and field != WRITES]
         for first in range(0, len(names), DELETE_MAX):
             self._client.delete(*names[first : first + DELETE_MAX])
         self._client.delete(self.vector_key(generation))
-        self._client.hdel(self._generations, str(generation))
+        self._client.hdel(self._generations, str(generation), f"{generation}:signature")
         return set(parts)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -334,22 +422,22 @@ class RedisIndex:
     def current(self) -> tuple[str, int | None]:
         """The present run id, and the generation that is in force under it; None where Redis has lost that."""
         pipe = self._client.pipeline(transaction=False)
-        pipe.hget(self._generations, "current")
+        pipe.hmget(self._generations, "current", "current:signature")
         run, (stored,) = self._together(pipe)
-        return run, _pointed(stored, run)
+        return run, _pointed(self._genuine("current", *stored), run)
 
     def look(self, generation: int) -> tuple[str, int | None, dict[str, Version]]:
         """The present run id, the generation in force, and the version of every part of this one, in one trip."""
         pipe = self._client.pipeline(transaction=False)
-        pipe.hget(self._generations, "current")
+        pipe.hmget(self._generations, "current", "current:signature")
         pipe.hgetall(self.vector_key(generation))
         run, (stored, entries) = self._together(pipe)
-        return run, _pointed(stored, run), _versions(entries)
+        return run, _pointed(self._genuine("current", *stored), run), _versions(entries)
 
     def configuration(self, generation: int) -> bytes | None:
         """What a generation's configuration has in common with other deployments (`Config.shared`)."""
-        stored: bytes | None = self._client.hget(self._generations, str(generation))
-        return stored
+        stored = self._client.hmget(self._generations, str(generation), f"{generation}:signature")
+        return self._genuine(str(generation), *stored)
 
     def vector(self, generation: int) -> tuple[str, dict[str, Version]]:
         """The present run id and the version of every part of a generation, read together."""
@@ -358,16 +446,34 @@ class RedisIndex:
 
     def newest_generation(self) -> int:
         """The newest generation of which anything is stored, 0 if nothing is."""
-        return max((int(field) for field in self._client.hkeys(self._generations) if field.isdigit()), default=0)
+        stored = self._client.hgetall(self._generations)
+        numbers = [field.decode() for field in stored if field.isdigit()]
+        known = [n for n in numbers if self._genuine(n, stored[n.encode()], stored.get(f"{n}:signature".encode()))]
+        return max(map(int, known), default=0)
 
-    def load(self, keys: list[Key], generation: int) -> list[tuple[str, CompiledPart] | None]:
-        """Epoch and index of each part; None where it is missing or damaged."""
+    def written(self, generations: Iterable[int]) -> list[int]:
+        """How many parts of each of these generations are written, in force or not."""
+        pipe = self._client.pipeline(transaction=False)
+        for generation in generations:
+            pipe.hkeys(self.vector_key(generation))
+        return [sum(b"//" not in field for field in fields) for fields in pipe.execute()]
+
+    def load(self, keys: list[Key], generation: int, run: str = "") -> list[tuple[str, CompiledPart] | None]:
+        """Epoch and index of each part; None where it is missing, damaged, or not signed under this run of Redis."""
         names = [self._name(key, f"index:{generation}") for key in keys]
         return [
-            _unseal(blob)
+            None if (opened := self._open(blob, name, run)) is None else (opened[0], load_part(opened[1]))
             for first in range(0, len(names), MGET_MAX)
-            for blob in self._client.mget(names[first : first + MGET_MAX])
+            for name, blob in zip(
+                names[first : first + MGET_MAX], self._client.mget(names[first : first + MGET_MAX]), strict=True
+            )
         ]
+
+    def _open(self, sealed: bytes | None, name: str, run: str) -> tuple[str, bytes] | None:
+        opened = _opened(sealed, name, run, self._keys())
+        if opened is None and _opened(sealed, name, run, None) is not None:
+            self.forged += 1
+        return opened
 
     def newest(self, keys: Sequence[Key]) -> list[tuple[str, CompiledPart] | None]:
         """Epoch and index of each part as they were written last, whichever deployment did; for people."""
@@ -377,14 +483,29 @@ class RedisIndex:
         written = [None if stored is None else int(stored) for stored in pipe.execute()]
         return [None if n is None else self.load([key], n)[0] for key, n in zip(keys, written, strict=True)]
 
-    def load_groups(self, broker: str, generation: int) -> tuple[str, bytes] | None:
-        """Epoch and packed assignment of a broker; None where it is missing or damaged."""
-        return _opened(self._client.get(f"{self.prefix}:{broker}:groups:index:{generation}"))
+    def load_groups(self, broker: str, generation: int, run: str = "") -> tuple[str, bytes] | None:
+        """Epoch and packed assignment of a broker; None where it is missing, damaged, or not genuine."""
+        return self._load_beside(groups_field(broker), generation, run)
+
+    def load_closed(self, generation: int, run: str = "") -> tuple[str, dict[str, str]] | None:
+        """Epoch and destinations that nothing can be written to; None where it is missing, damaged, or not genuine."""
+        found = self._load_beside(CLOSED, generation, run)
+        return None if found is None else (found[0], json.loads(found[1]))
+
+    def _load_beside(self, field: str, generation: int, run: str) -> tuple[str, bytes] | None:
+        name = self._name_beside(field, generation)
+        return self._open(self._client.get(name), name, run)
+
+    def closed_missing(self, generation: int) -> bool:
+        """Whether Redis has lost which destinations are closed."""
+        run, vector = self.vector(generation)
+        return version_beside(vector, CLOSED, run, generation) is None
 
     def groups_missing(self, brokers: Iterable[str], generation: int) -> set[str]:
         """Brokers whose assignment Redis has lost."""
         run, vector = self.vector(generation)
-        return {broker for broker in brokers if groups_version(vector, broker, run, generation) is None}
+        fields = {broker: groups_field(broker) for broker in brokers}
+        return {b for b, field in fields.items() if version_beside(vector, field, run, generation) is None}
 
     def groups(self, broker: str) -> dict[str, str]:
         """The shared topics of a broker and who reads them, in words."""
@@ -435,6 +556,33 @@ class RedisIndex:
         """Set live figures."""
         self._client.hset(f"{self.prefix}:figures:{self.deployment}", mapping=dict(figures))
 
+    def schemas(self, registry: str, ids: Sequence[int]) -> dict[int, bytes]:
+        """Schemas of a registry that workers have put down here, as `keep_schema` was given them."""
+        found = self._client.hmget(f"{self.prefix}:schemas:{registry}", [str(id) for id in ids]) if ids else []
+        return {id: blob for id, blob in zip(ids, found, strict=True) if blob is not None}
+
+    def keep_schema(self, registry: str, id: int, blob: bytes, most: int) -> None:
+        """Put a schema down for other workers, unless so many are there."""
+        name = f"{self.prefix}:schemas:{registry}"
+        if self._client.hlen(name) < most:
+            self._client.hset(name, str(id), blob)
+
+    def take_in_hand(self, query: str, places: Sequence[tuple[str, int, int]]) -> bool:
+        """Note what a query has in hand, unless something is noted already."""
+        return bool(self._client.set(self._hand(query), json.dumps([list(place) for place in places]), nx=True))
+
+    def in_hand(self, query: str) -> list[tuple[str, int, int]]:
+        """What a query has in hand, or had when it died."""
+        noted = self._client.get(self._hand(query))
+        return [] if noted is None else [(str(t), int(p), int(o)) for t, p, o in json.loads(noted)]
+
+    def put_down(self, query: str) -> None:
+        """Nothing is in hand any more."""
+        self._client.delete(self._hand(query))
+
+    def _hand(self, query: str) -> str:
+        return f"{self.prefix}:hand:{self.deployment}:{query}"
+
     def ping(self) -> bool:
         return bool(self._client.ping())
 
@@ -469,7 +617,7 @@ def _fate(stored: bytes) -> Fate | None:
     """A fate as it was written; None for what another version wrote: it is for people, and comes anew."""
     try:
         return msgspec.json.decode(stored, type=Fate)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 
@@ -493,41 +641,58 @@ def _primary(server: Mapping[str, Any], replication: Mapping[str, Any]) -> str:
 def _pointed(stored: bytes | None, run: str) -> int | None:
     """The generation that a pointer names, if it was written under this run."""
     generation, _, written = (stored or b"").decode().partition(".")
-    return int(generation) if written == run else None
+    return int(generation) if written == run and generation.isdecimal() else None
 
 
 def _versions(entries: Mapping[bytes, bytes]) -> dict[str, Version]:
-    return {key.decode(): Version.parse(value) for key, value in entries.items()}
+    """The entries of a vector; one that is none counts as missing."""
+    found = {}
+    for key, value in entries.items():
+        with contextlib.suppress(ValueError):
+            found[key.decode()] = Version.parse(value)
+    return found
 
 
-def _seal(blob: bytes, generation: int, batch: int) -> bytes:
+def _batch(epoch: str) -> int:
+    return int(epoch.partition(".")[2])
+
+
+_SIGNED = 0x80
+"""The bit of an epoch's length that says that a signature follows the epoch."""
+
+
+def _seal(blob: bytes, generation: int, batch: int, name: str, run: str, ring: Keyring | None) -> bytes:
+    """checksum (8 bytes) | length of the epoch | epoch | perhaps a signature | blob"""
     epoch = f"{generation}.{batch}".encode()
-    return hashlib.blake2b(epoch + blob, digest_size=8).digest() + bytes([len(epoch)]) + epoch + blob
+    checksum = hashlib.blake2b(epoch + blob, digest_size=8).digest()
+    if ring is None:
+        return checksum + bytes([len(epoch)]) + epoch + blob
+    signature = ring.sign(b"index", name.encode(), run.encode(), epoch, blob)
+    return checksum + bytes([len(epoch) | _SIGNED]) + epoch + signature + blob
 
 
-def _opened(sealed: bytes | None) -> tuple[str, bytes] | None:
+def _opened(sealed: bytes | None, name: str, run: str, ring: Keyring | None) -> tuple[str, bytes] | None:
+    """Epoch and blob of what is whole and, where there is a key, genuine."""
     if sealed is None or len(sealed) < 10:
         return None
-    size = sealed[8]
-    epoch, blob = sealed[9 : 9 + size], sealed[9 + size :]
+    end = 9 + (sealed[8] & ~_SIGNED)
+    begin = end + (SIGNATURE_BYTES if sealed[8] & _SIGNED else 0)
+    epoch, signature, blob = sealed[9:end], sealed[end:begin] or None, sealed[begin:]
     if hashlib.blake2b(epoch + blob, digest_size=8).digest() != sealed[:8]:
+        return None
+    if ring is not None and not ring.believes(signature, b"index", name.encode(), run.encode(), epoch, blob):
         return None
     return epoch.decode(), blob
 
 
-def _unseal(sealed: bytes | None) -> tuple[str, CompiledPart] | None:
-    opened = _opened(sealed)
-    return None if opened is None else (opened[0], load_part(opened[1]))
-
-
-def _groups_field(broker: str) -> str:
+def groups_field(broker: str) -> str:
     """The field of the version vector that tells of a broker's groups; no key of a part has two slashes in a row."""
     return f"{broker}//groups"
 
 
-def groups_version(vector: Mapping[str, Version], broker: str, run: str, generation: int) -> Version | None:
-    """The version of a broker's assignment, if it was written in this generation under the Redis that is up now."""
-    version = vector.get(_groups_field(broker))
+def version_beside(vector: Mapping[str, Version], field: str, run: str, generation: int) -> Version | None:
+    """The version of what is no part's index, if it was written in this generation under the Redis that is up now."""
+    version = vector.get(field)
     return version if version is not None and (version.run, version.generation) == (run, generation) else None
 
 

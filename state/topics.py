@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from state.limits import OUTPUT_BYTES_MAX
+from state.names import NAME
 
 if TYPE_CHECKING:
     from state.config import Config
 
 PUBLICATION_PARTITIONS = 2
+
+Inbox = Literal["subscriptions", "advertisements", "publications"]
+INBOXES: tuple[Inbox, ...] = ("subscriptions", "advertisements", "publications")
+"""What a client writes to: shared topics of these names, or one of each for every client."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +91,38 @@ class Topics:
     def deliver(self, client: str) -> str:
         return f"{self.prefix}.deliver.{client}"
 
-    def group(self, broker: str, number: int) -> str:
-        return f"{self.prefix}.group.{broker}.{number}"
+    def inbox(self, kind: Inbox, client: str) -> str:
+        return f"{self.prefix}.{kind}.{client}"
 
-    def broadcast(self, broker: str) -> str:
-        return f"{self.prefix}.broadcast.{broker}"
+    def receipts_of(self, client: str) -> str:
+        return f"{self.prefix}.receipts.{client}"
+
+    def client_of(self, topic: str) -> tuple[Inbox, str] | None:
+        """Whose inbox a topic is, and which one; None if it is nobody's own.
+
+        >>> topics = Topics("hilcast")
+        >>> topics.client_of("hilcast.subscriptions.alice"), topics.client_of("hilcast.subscriptions")
+        (('subscriptions', 'alice'), None)
+        """
+        head, _, client = topic.rpartition(".")
+        kind = head.removeprefix(f"{self.prefix}.")
+        if kind == head or kind not in INBOXES or not NAME.fullmatch(client):
+            return None
+        return kind, client
+
+    def group(self, broker: str, number: int, set: str | None = None) -> str:
+        """The topic of a group, of clients of one set only where they have sets.
+
+        >>> Topics("hilcast").group("b1", 3, "team-a")
+        'hilcast.set.team-a.group.b1.3'
+        """
+        return f"{self._of_set(set)}.group.{broker}.{number}"
+
+    def broadcast(self, broker: str, set: str | None = None) -> str:
+        return f"{self._of_set(set)}.broadcast.{broker}"
+
+    def _of_set(self, set: str | None) -> str:
+        return self.prefix if set is None else f"{self.prefix}.set.{set}"
 
 
 def metric_name(topic: str) -> str:
@@ -111,13 +143,33 @@ def needed(config: Config) -> dict[str, Kept]:
     topics = config.topics
     inner = [topics.control, topics.receipts, topics.deadletter, topics.routed, topics.progress]
     links = [topics.link(a, b) for pair in config.overlay.links for a, b in (pair, pair[::-1])]
-    kept = {name: _kept(config) for name in (topics.subscriptions, topics.advertisements)}
+    shared = () if config.security.own else (topics.subscriptions, topics.advertisements)
+    kept = {name: _kept(config) for name in shared}
     kept |= {name: destination(config) for name in inner + links}
     kept[topics.registry] = _compacted(config, {"min.cleanable.dirty.ratio": "0.1"})
     if config.distribution:
         kept[topics.groups] = _compacted(config, {})
-    kept[topics.publications] = _kept(config, partitions=PUBLICATION_PARTITIONS)
+    if not config.security.own:
+        kept[topics.publications] = _kept(config, partitions=PUBLICATION_PARTITIONS)
     return kept | {source.topic: _kept(config) for source in config.sources}
+
+
+def inbox(config: Config, kind: Inbox) -> Kept:
+    """How a client's own inbox is kept."""
+    return _kept(config, partitions=PUBLICATION_PARTITIONS if kind == "publications" else 1)
+
+
+def of_client(config: Config, client: str) -> dict[str, Kept]:
+    """The topics of a client that has inboxes of its own: what it writes to, and where it is answered and served.
+
+    >>> from state.config import parse
+    >>> config = parse('[overlay]\\nbrokers = ["b1"]\\n[types.t.attributes]\\nx = { kind = "int" }')
+    >>> sorted(of_client(config, "bob"))[:3]
+    ['hilcast.advertisements.bob', 'hilcast.deliver.bob', 'hilcast.publications.bob']
+    """
+    topics = config.topics
+    kept = {topics.inbox(kind, client): inbox(config, kind) for kind in INBOXES}
+    return kept | dict.fromkeys([topics.receipts_of(client), topics.deliver(client)], destination(config))
 
 
 def destination(config: Config) -> Kept:
@@ -126,13 +178,21 @@ def destination(config: Config) -> Kept:
 
 
 def published(config: Config) -> list[str]:
-    """The topics by which publications enter the overlay."""
-    return [config.topics.publications, *(source.topic for source in config.sources)]
+    """The topics by which publications enter the overlay; of clients' own those that are known to exist."""
+    entered = _own(config, "publications") if config.security.own else [config.topics.publications]
+    return [*entered, *(source.topic for source in config.sources)]
 
 
 def inboxes(config: Config) -> list[str]:
-    """The topics by which registrations come in."""
+    """The topics by which registrations come in; of clients' own those that are known to exist."""
+    if config.security.own:
+        return [*_own(config, "subscriptions"), *_own(config, "advertisements")]
     return [config.topics.subscriptions, config.topics.advertisements]
+
+
+def _own(config: Config, kind: Inbox) -> list[str]:
+    """Clients' own inboxes of one kind."""
+    return [topic for topic in config.inbox_topics if (config.topics.client_of(topic) or ("", ""))[0] == kind]
 
 
 def guarded(config: Config) -> list[str]:
@@ -142,7 +202,10 @@ def guarded(config: Config) -> list[str]:
     taken for known. All others hold what the job has written, and are made again.
     """
     topics = config.topics
-    kept = [topics.registry, topics.control, *inboxes(config), *published(config)]
+    # a client's own inbox is its own to lose: whoever reads it goes by its id (`streaming/inbox_source.py`)
+    shared = [source.topic for source in config.sources]
+    shared += [] if config.security.own else [*inboxes(config), topics.publications]
+    kept = [topics.registry, topics.control, *shared]
     return [*kept, topics.groups] if config.distribution else kept
 
 
@@ -187,12 +250,18 @@ def faults(config: Config, found: Mapping[str, Found], nodes: int) -> list[Fault
     [('hilcast.registry', 'cleanup.policy is delete, and must be compact')]
     """
     theirs = {source.topic for source in config.sources}
+    asked = needed(config) | {name: inbox(config, kind) for name, kind in _inbox_kinds(config).items()}
     return [
         fault
-        for name, kept in needed(config).items()
+        for name, kept in asked.items()
         if name in found and name not in theirs
         for fault in _faults(config.deployment.kafka, name, kept, found[name], nodes)
     ]
+
+
+def _inbox_kinds(config: Config) -> dict[str, Inbox]:
+    """Clients' own inboxes, and which each is."""
+    return {topic: of[0] for topic in config.inbox_topics if (of := config.topics.client_of(topic)) is not None}
 
 
 def unfit(found: Found) -> str | None:

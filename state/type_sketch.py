@@ -52,8 +52,8 @@ class _Leaf:
     """The probability that two documents lie in one cell of it: the lower, the more selective."""
 
 
-def sketch(name: str, documents: Sequence[Document]) -> str:
-    """Return a type for `hilcast.toml` that describes these documents.
+def sketch(name: str, documents: Sequence[Document], head: Sequence[str] = ()) -> str:
+    """Return a type for `hilcast.toml` that describes these documents; `head` are further lines of its table.
 
     Guarantee: with an overlay it is a configuration that is accepted, and every value of a proposed attribute that is
     among the documents is read as present.
@@ -83,7 +83,7 @@ def sketch(name: str, documents: Sequence[Document]) -> str:
             left_out.append(f"{path_text(path)}: a {found.attribute.kind}; enough are proposed")
         else:
             leaves.append(found)
-    return _written(name, len(documents), _named(leaves), left_out)
+    return _written(name, len(documents), _named(leaves), left_out, head)
 
 
 def _leaves(document: Document, above: Path = ()) -> Iterator[tuple[Path, object]]:
@@ -206,9 +206,9 @@ def _part(member: str) -> str:
     return f'"{escaped}"'
 
 
-def _written(name: str, documents: int, leaves: Sequence[_Leaf], left_out: Sequence[str]) -> str:
+def _written(name: str, documents: int, leaves: Sequence[_Leaf], left_out: Sequence[str], head: Sequence[str]) -> str:
     lines = [f"# from a sample of {documents} documents; read it, and change what is not meant so"]
-    lines.append(f"[types.{_quoted(name)}]")
+    lines += [f"[types.{_quoted(name)}]", *head]
     selective = sorted((leaf for leaf in leaves if leaf.sharing < UNSELECTIVE), key=lambda leaf: leaf.sharing)
     if selective:
         names = ", ".join(_quoted(leaf.attribute.name) for leaf in selective[:DIMENSIONS_DEFAULT])

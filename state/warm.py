@@ -10,10 +10,12 @@ import pyarrow as pa
 
 from state.compiled_part import CompiledPart, LocalEntry
 from state.config import Config
-from state.control.overlap import meeting
+from state.control.overlap import Asked, Wordings
+from state.control.selection import empty_side
 from state.filters.geometry import geometry
 from state.filters.grammar import parse
 from state.filters.residual_programs import warm as warm_programs
+from state.names import FORMAT_HEADER
 from state.reductions.catalogue import create, restore
 from state.reductions.entry_rows import warm as warm_rows
 from state.reductions.negative_space import warm as warm_negative_space
@@ -24,6 +26,7 @@ from state.routing.route import route
 from state.routing.snapshot import Snapshot
 from state.space.boxes import Boxes
 from state.space.decode import warm as warm_decode
+from state.space.event_type import FORMATS, Format
 from state.space.grid import Grid
 from state.space.grid import warm as warm_grid
 from state.space.packing import Geometry, pack
@@ -33,7 +36,7 @@ from state.space.ranges import Ranges
 def warm(config: Config) -> None:
     """Put one subscription and a few events of each type through everything that is compiled."""
     warm_grid()
-    warm_decode()
+    warm_decode(_formats(config))
     warm_rows()
     warm_programs()
     if any(event_type.reduction == "negative-space" for event_type in config.types.values()):
@@ -53,7 +56,11 @@ def warm(config: Config) -> None:
         reduction.update({"a": entry, "b": entry})
         reduction.update({}, ["a"])
         restore(event_type, domain, reduction.encode())
-        meeting([entry], [domain])
+        side = empty_side(event_type, Wordings(event_type), forwards_ranges(event_type))
+        for wording in (None, everything):
+            side.put("a", Asked(domain, wording))
+            side.first(Asked(entry, wording))
+            side.all(Asked(entry, wording))
         links = {neighbour: [pack(entry)] for neighbour in config.overlay.brokers}
         local = [LocalEntry("s", "c", "t", None, pack(boxes))]
         part = CompiledPart.of(event_type.d, local, links, [("publisher", everything)])
@@ -64,11 +71,20 @@ def warm(config: Config) -> None:
             pass
 
 
+def _formats(config: Config) -> set[Format]:
+    """What events may be written in, by what the configuration says; whoever has a registry may take any."""
+    sources = [*config.sources, *(pattern.source for pattern in config.patterns)]
+    named = {event_type.format for event_type in config.types.values()} | {source.format for source in sources}
+    return {format for format in FORMATS if format in named or config.schemas is not None}
+
+
 def _publications(config: Config, type_name: str) -> pa.RecordBatch:
-    """Events that enter at the first hosted broker."""
+    """Events that enter at the first hosted broker; JSON, whatever their type says, for all are matched alike."""
     said = {"specversion": "1.0", "id": "1", "source": "publisher", "type": type_name}
     said["broker"] = config.deployment.hosts[0]
     headers = [{"key": f"ce_{name}", "value": value.encode()} for name, value in said.items()]
+    if config.types[type_name].format != "json":
+        headers.append({"key": FORMAT_HEADER, "value": b"json"})
     rows = [
         {"topic": "t", "partition": 0, "offset": i, "key": b"", "value": value, "headers": headers}
         for i, value in enumerate([b'{"a": 1}', b'{"b": "x"}'] * 8)

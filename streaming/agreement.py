@@ -17,6 +17,9 @@ from typing import Any, cast
 from state.config import Config
 from state.control.agreed import Agreed, Claim
 
+CORE = ("overlay", "types", "settings", "security", "sinks", "limits")
+"""What is one for all brokers."""
+
 
 def file_hash(config: Config) -> str:
     """What tells one file from another, as far as deployments have it in common."""
@@ -40,7 +43,7 @@ def merged(config: Config, there: bytes, *, joining: bool) -> bytes:
     """What is agreed, with what this file says of the hosted brokers; unless `joining`, with its overlay and types."""
     ours, theirs = cast(dict[str, Any], json.loads(config.shared)), cast(dict[str, Any], json.loads(there))
     core = theirs if joining else ours
-    result: dict[str, Any] = {name: core[name] for name in ("overlay", "types", "settings") if name in core}
+    result: dict[str, Any] = {name: core[name] for name in CORE if name in core}
     brokers, hosts = result["overlay"]["brokers"], config.deployment.hosts
     groups = {b: t for b, t in theirs.get("distribution", {}).items() if b not in hosts and b in brokers}
     groups |= {b: t for b, t in ours.get("distribution", {}).items() if b in hosts}
@@ -48,6 +51,10 @@ def merged(config: Config, there: bytes, *, joining: bool) -> bytes:
     # where a header names the broker, it is everybody's
     sources += [s for s in core.get("sources", []) if s.get("broker") is None]
     sources += [s for s in ours.get("sources", []) if s.get("broker") in hosts]
+    # what the router chose stays, where it still may choose
+    fitted = {name: chosen for name, chosen in theirs.get("fitted", {}).items() if name in result["types"]}
+    if fitted:
+        result["fitted"] = fitted
     if groups:
         result["distribution"] = groups
     if sources:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from state.config import Config
 from state.control.samples import Sample
 
+Place = tuple[str, int, int]
+"""Topic, partition and offset of a record."""
+
 
 @dataclass(frozen=True)
 class Boot:
@@ -20,6 +23,15 @@ class Boot:
 
     topic_ids: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Kafka's ids of the topics that must not be lost: one that is deleted and made again has another."""
+
+    followed_ids: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The same of topics that patterns of sources match (`source_topics.py`): these may come and go."""
+    careful: bool = False
+    """Whether records are handled piece by piece, with a note of what is in hand (`careful.py`)."""
+    suspects: frozenset[Place] = frozenset()
+    """Records that are then handled one by one."""
+    quarantined: frozenset[Place] = frozenset()
+    """Records that are not handled any more: they become dead letters (`last_resort.py`)."""
 
     @property
     def hosts(self) -> tuple[str, ...]:

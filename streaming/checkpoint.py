@@ -4,6 +4,8 @@ CHECKPOINT/lock               held by the driver; names its process, its JVM and
 CHECKPOINT/generation.json    generation, fingerprint of the configuration, where the control query begins, and
                               the sample of publications that pruning decides by
 CHECKPOINT/topics.json        Kafka's ids of the topics that it belongs to
+CHECKPOINT/followed.json      the same of the topics that patterns matched, whether they are still there or not
+CHECKPOINT/quarantine.json    records that a query cannot be got past, by query: topic, partition and offset
 CHECKPOINT/control-N/         Spark's own, one per generation
 CHECKPOINT/route-HASH/        Spark's own, one per set of input topics
 """
@@ -16,7 +18,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -101,18 +103,49 @@ class Checkpoint:
 
     def topics(self) -> dict[str, str]:
         """Kafka's ids of the topics that the state here belongs to; nothing where they are not known."""
-        try:
-            return {str(name): str(id) for name, id in json.loads((self.path / "topics.json").read_text()).items()}
-        except FileNotFoundError:
-            return {}
-        except (ValueError, AttributeError) as error:
-            _log.error("topics.json is damaged, it is not known whether topics were made again: %s", error)
-            return {}
+        return self._ids("topics.json")
 
     def keep_topics(self, ids: Mapping[str, str]) -> None:
         """Write down to which topics the state here belongs."""
         if self.topics() != dict(ids):
             self._replace("topics.json", dict(ids))
+
+    def followed(self) -> dict[str, str]:
+        """Kafka's ids of topics that patterns matched, as of when the route query last read them."""
+        return self._ids("followed.json")
+
+    def keep_followed(self, ids: Mapping[str, str]) -> None:
+        """Write down which topics the offsets of the route query belong to."""
+        if self.followed() != dict(ids):
+            self._replace("followed.json", dict(ids))
+
+    def _ids(self, name: str) -> dict[str, str]:
+        try:
+            return {str(topic): str(id) for topic, id in json.loads((self.path / name).read_text()).items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, AttributeError) as error:
+            _log.error("%s is damaged, it is not known whether topics were made again: %s", name, error)
+            return {}
+
+    def quarantined(self, query: str) -> list[tuple[str, int, int]]:
+        """The records that a query leaves out, because it cannot be got past them."""
+        return [(topic, partition, offset) for topic, partition, offset in self._quarantine(query)]
+
+    def quarantine(self, query: str, places: Iterable[tuple[str, int, int]]) -> None:
+        """Write down what a query leaves out."""
+        others = {other: self._quarantine(other) for other in ("control", "route") if other != query}
+        self._replace("quarantine.json", {**others, query: sorted(places)})
+
+    def _quarantine(self, query: str) -> list[tuple[str, int, int]]:
+        try:
+            found: list[tuple[str, int, int]] = json.loads((self.path / "quarantine.json").read_text()).get(query, [])
+            return found
+        except FileNotFoundError:
+            return []
+        except (ValueError, AttributeError) as error:
+            _log.error("quarantine.json is damaged: what no query gets past is found again: %s", error)
+            return []
 
     def _replace(self, name: str, content: object) -> None:
         """Write a file whole, or not at all, whenever the power goes."""

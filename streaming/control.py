@@ -20,6 +20,8 @@ from state.config import Config
 from state.keys import UNROUTABLE
 from state.names import NAME, TYPE_NAME
 from streaming.boot import Boot
+from streaming.inbox_source import NAME as INBOXES
+from streaming.inbox_source import source_of
 from streaming.key_step import STATE, step
 from streaming.settings import OUTPUT, sink_options, source_options
 
@@ -37,16 +39,8 @@ def start(
 ) -> StreamingQuery:
     """Start the control query; `lossy`: it goes on where Kafka has deleted what it has not read."""
     config = boot.config
-    topics = config.topics
-    records = (
-        spark.readStream.format("kafka")
-        .options(**source_options(config, lossy=lossy))
-        .option("subscribe", ",".join([topics.subscriptions, topics.advertisements, topics.control]))
-        .option("startingOffsets", starting_offsets)
-        .load()
-    )
     outputs = (
-        keyed(records, config)
+        keyed(_records(spark, config, starting_offsets, lossy=lossy), config)
         .groupBy("state_key")
         .applyInPandasWithState(
             partial(step, boot),
@@ -67,6 +61,22 @@ def start(
     )
 
 
+def _records(spark: SparkSession, config: Config, starting_offsets: str, *, lossy: bool) -> DataFrame:
+    """The inboxes and the control topic: by Spark's own source, or where clients have their own by ours."""
+    topics = config.topics
+    if config.security.own:
+        spark.dataSource.register(source_of(config, starting_offsets, lossy=lossy))
+        return spark.readStream.format(INBOXES).load()
+    return (
+        spark.readStream.format("kafka")
+        .options(**source_options(config, lossy=lossy))
+        .option("subscribe", ",".join([topics.subscriptions, topics.advertisements, topics.control]))
+        .option("startingOffsets", starting_offsets)
+        .load()
+        .withColumn("timestamp_ms", F.unix_millis("timestamp"))
+    )
+
+
 def keyed(records: DataFrame, config: Config) -> DataFrame:
     """Give each record the key that owns it, and keep those that this deployment answers.
 
@@ -80,12 +90,14 @@ def keyed(records: DataFrame, config: Config) -> DataFrame:
     internal = f"^({_NAME})/({_TYPE_NAME})/((?:home|cube|wide):[0-9]{{1,9}})\\z"
     broker, type_name = F.regexp_extract(text, inbox, 1), F.regexp_extract(text, inbox, 2)
     id = F.regexp_extract(text, inbox, 3)
+    # a client's own inbox is in its own namespace, all of which has one home (`keys.home_shard`)
+    owner = F.substring_index(F.col("topic"), ".", -1) if config.security.own else id
     home = F.concat(
         broker,
         F.lit("/"),
         type_name,
         F.lit("/home:"),
-        F.crc32(id.cast("binary")) % config.settings.home_shards,
+        F.crc32(owner.cast("binary")) % config.settings.home_shards,
     )
     is_control = F.col("topic") == config.topics.control
     target = F.regexp_extract(text, internal, 1)
@@ -97,7 +109,8 @@ def keyed(records: DataFrame, config: Config) -> DataFrame:
         "topic",
         "partition",
         "offset",
-        F.unix_millis("timestamp").alias("timestamp_ms"),
+        "timestamp_ms",
+        *(["topic_id"] if config.security.own else []),
         F.col("key").alias("key"),
         "value",
         F.transform(F.coalesce("headers", F.array()), lambda h: h["key"]).alias("header_names"),

@@ -8,7 +8,8 @@ from pyspark.daemon import manager
 
 import streaming.control
 import streaming.route  # noqa: F401 imported here so that every worker has it
-from state.config import load
+from infra.schema_registry import RegistrySchemas
+from state.config import from_shared
 from state.warm import warm
 from streaming.settings import QUERY_VARIABLE, WARM_VARIABLE
 
@@ -19,7 +20,10 @@ CONTROL_NICENESS = 5
 if __name__ == "__main__":
     if os.environ.get(QUERY_VARIABLE) == "control":
         os.nice(CONTROL_NICENESS)
-    path = os.environ.get(WARM_VARIABLE)
-    if path and os.path.exists(path):  # an executor on another machine has no such file, and warms as it works
-        warm(load(path))
+    shared = os.environ.get(WARM_VARIABLE)
+    if shared:
+        config = from_shared(shared.encode())
+        warm(config)
+        if any(one.format != "json" and one.own_schema is None for one in config.types.values()):
+            RegistrySchemas.prepare()
     manager()

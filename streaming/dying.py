@@ -2,6 +2,8 @@
 
     driver ── JVM ── daemon ── worker          from whichever of them the point is in, up to the driver: all of them
 
+HILCAST_DIE_OF=TEXT has a worker die, itself alone, of every record whose value has this text in it.
+
 Points that nobody sees from outside can be hit no other way (`benchmarks/faults/points.py`). Not set, it costs a
 comparison.
 """
@@ -11,12 +13,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 VARIABLE = "HILCAST_DIE_AT"
 DRIVER_VARIABLE = "HILCAST_DRIVER"
 """The process of the driver, for its workers."""
 
+POISON_VARIABLE = "HILCAST_DIE_OF"
+
+_poison = os.environ.get(POISON_VARIABLE, "").encode()
 _point, _, _nth = os.environ.get(VARIABLE, "").partition(":")
 _left = int(_nth or 1)
 
@@ -29,6 +35,12 @@ def at(point: str, after_s: float = 0.0) -> None:
     _left -= 1
     if _left == 0:
         threading.Timer(after_s, _die).start() if after_s else _die()
+
+
+def of(records: Callable[[], Iterable[tuple[object, bytes | None]]], spared: Collection[object]) -> None:
+    """Die of a record, given by its place and its value, if that was asked for and it is not spared."""
+    if _poison and any(_poison in (value or b"") for place, value in records() if place not in spared):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _die() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -28,11 +28,13 @@ from state.errors import ConfigError
 from state.keys import Key, index_keys
 from state.redis_index import RedisIndex, patiently
 from state.topics import inboxes
+from streaming import dying
 from streaming.boot import Boot
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.offsets import Offsets
-from streaming.registry import FactKey, RegistryReader, sinks
+from streaming.registry import FactKey, RegistryReader
 from streaming.sampling import sample
+from streaming.source_topics import followed
 from streaming.writer import DriverWriter
 
 PROGRESS_S = 5.0
@@ -72,6 +74,8 @@ class Generations:
     """Kafka's ids of the topics that must not be lost."""
     renewed: frozenset[str]
     """Topics that were deleted and made again since the last life, and have not been begun anew."""
+    committed: int = 0
+    """The generation whose index was last said to be in force: whoever routes goes by no earlier one."""
 
     def boot(self, config: Config, number: int) -> Boot:
         """What the workers of a generation are told."""
@@ -82,8 +86,8 @@ class Generations:
 
         Later ones are found by the watch.
         """
-        found = config.with_topics(retried(self.topics.existing), sinks(self.registry.facts.values()))
-        return self.boot(found, number)
+        found, ids = retried(lambda: followed(config, self.topics, self.registry.facts.values()))
+        return replace(self.boot(found, number), followed_ids=ids)
 
     def known(self, config: Config) -> Generation | None:
         """The generation of the checkpoint, if it can be continued."""
@@ -91,6 +95,7 @@ class Generations:
         claim = self.registry.agreements.claims.get(config.deployment.name)
         if known is None or claim is None or known.number != claim.generation:
             return None
+        # clients' own inboxes are told apart by the query's own source
         renewed = self.renewed & {config.topics.control, *inboxes(config)}
         if self.checkpoint.power_lost():
             _log.warning("the machine went down under the last life: its checkpoint may lack what was done")
@@ -103,13 +108,14 @@ class Generations:
         known = self.checkpoint.generation()
         # Redis may outlive the Kafka that it belonged to, and would refuse an index that looks older
         stored = patiently(self.redis.newest_generation, say=_log.warning)
-        return max(claim.generation if claim else 0, known.number if known else 0, stored) + 1
+        return max(claim.generation if claim else 0, known.number if known else 0, stored, self.committed) + 1
 
     def claim(self, config: Config, number: int) -> None:
         """From here on no other generation of this deployment is continued: not by us, nor by anybody else."""
         claim = Claim(number, fingerprint(config), config.version, self.file)
         self.writer.produce(config.topics.registry, *claim_record(config.deployment.name, claim))
         self.writer.flush()
+        dying.at("generation-claimed")
 
     def is_whole(self, config: Config) -> bool:
         """Whether routing can go on by the generation that Redis says is in force."""
@@ -143,22 +149,28 @@ class Generations:
         """Put a new generation in place: topics, index, then the seeds of the states and the first words to others."""
         for line in rebuilt.faults:
             _log.error("%s", line)
-        self.topics.ensure(rebuilt.topics)
+        for reason in self.topics.ensure(rebuilt.topics).values():
+            _log.warning("%s", reason)  # it was fit once; what is for it becomes dead letters (`closed.py`)
         keys = {Key.parse(text): blob for text, blob in rebuilt.indexes.items()}
         forwarding = {Key.parse(text): told for text, told in rebuilt.forwarding.items()}
         reduced = {Key.parse(text): told for text, told in rebuilt.reduced.items()}
         patiently(lambda: self.redis.publish(keys, number, 0, forwarding, reduced), say=_log.warning)
-        for text, blob in rebuilt.states.items():
+        dying.at("generation-indexed")
+        for i, (text, blob) in enumerate(rebuilt.states.items()):
             for seed in seeds(number, blob):
                 self.writer.send(text, seed)
+            if i == len(rebuilt.states) // 2:
+                dying.at("generation-half-seeded")
         for output in rebuilt.outputs:
             self.writer.produce(output.topic, output.key, output.value)
         self.writer.flush()
+        dying.at("generation-seeded")
 
     def put_in_force(self, config: Config, number: int) -> None:
         """Have routing go by a generation whose index is complete, and drop those before it."""
         self.renewed = frozenset()
         patiently(lambda: self.redis.point(number, config.shared), say=_log.warning)
+        dying.at("generation-in-force")
         patiently(lambda: self.redis.retire(number, index_keys(config, config.deployment.hosts)), say=_log.warning)
 
 

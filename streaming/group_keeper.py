@@ -17,12 +17,13 @@ from infra.kafka import open_transport
 from infra.kafka.reading import between, every
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.kafka.transport import Partition, missing_topic
-from infra.schema_registry import open_schemas
+from infra.schema_registry import prompt_schemas
 from state.config import Config
 from state.control.facts import Fact
 from state.distribution.regrouping import Announce, Close, Effect, Measure, Prepare, Regrouping, Switch
 from state.messages import Record, Span, read_reader, read_spans, write_spans
 from state.redis_index import RedisIndex
+from state.topics import published
 from streaming import dying
 from streaming.registry import FactKey
 
@@ -46,8 +47,9 @@ class GroupKeeper:
         self.generation = generation
         self._keeper, self._index, self._produce, self._flush = keeper, index, produce, flush
         self._transport = open_transport(config)
-        self._schemas = open_schemas(config)
+        self._schemas = prompt_schemas(config, strict=False)
         self._regrouping = Regrouping(config, self._read_spans())
+        self._read_by = config
         self._seen: dict[Partition, int] = {}
         """How far publications have been looked at."""
 
@@ -55,11 +57,15 @@ class GroupKeeper:
         """Take notice of a fact of the registry."""
         self._regrouping.follow(key, fact)
 
+    def sources(self, config: Config) -> None:
+        """Take notice of the topics that patterns match now: publications of theirs count, too."""
+        self._read_by = config
+
     def tick(self, ended: Callable[[], int]) -> None:
         """Do what is due; `ended` counts the route batches that have ended, as `Queries.ended` does."""
         due = self._regrouping.due(time.monotonic())
         if due:
-            self._regrouping.observe(self._newest(), self._schemas)
+            self._regrouping.observe(self._newest(), self._schemas, self._read_by)
             lost = self._index.groups_missing(due, self.generation)
             self._regrouping.look(time.monotonic(), lost)
         while (effect := self._regrouping.next(ended())) is not None:
@@ -130,8 +136,8 @@ class GroupKeeper:
 
     def _newest(self) -> list[Record]:
         """The newest publications of every partition, sources included, that were not looked at yet."""
-        topics = [self.config.topics.publications, *(source.topic for source in self.config.sources)]
-        spans = {}
+        # clients' own topics come while groups are kept
+        topics, spans = published(self._read_by.with_own(self._transport.topics())), {}
         for place in [(topic, number) for topic in topics for number in self._transport.partitions(topic)]:
             low, end = self._transport.span(*place)
             spans[place] = max(low, self._seen.get(place, 0), end - SAMPLE), end

@@ -3,7 +3,8 @@
 Before its first row a task reads which generation is in force, and its version vector: it goes by one generation from
 its first row to its last. Another one is loaded whole before it replaces the one that is held. A part is used only if
 the cached version is the one in the vector, written under the Redis that is up now; otherwise it is loaded, or the task
-waits and says so. So a lost, old or damaged index can delay a publication, never misroute it.
+waits and says so. It also waits where Redis holds less than the driver has committed to Kafka (`state/index_mark.py`).
+So a lost, old or damaged index can delay a publication, never misroute it.
 """
 
 from __future__ import annotations
@@ -15,23 +16,29 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import redis
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from infra.kafka.dialects import librdkafka
 from infra.logs import logger, set_up
 from infra.schema_registry import open_schemas
+from infra.signing_keys import SigningKeys
 from state.compiled_part import CompiledPart
 from state.config import Config
 from state.control.protocol import Republish, encode
 from state.distribution.assignment import Assignment
+from state.index_mark import Mark
 from state.keys import Key, index_keys
-from state.redis_index import RedisIndex, Version, groups_version, trouble
+from state.messages import Output
+from state.redis_index import CLOSED, RedisIndex, Version, groups_field, trouble, version_beside
 from state.routing.junction import Junction
 from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot
+from state.signing import signed
 from state.space.encodings.schemas import Schemas
 from state.space.grid import Grid
 from streaming.boot import Boot
+from streaming.progress import Committed
+from streaming.schema_shelf import RedisShelf
 
 _log = logger("route")
 
@@ -52,7 +59,13 @@ class Held:
         self.grids = {name: Grid.of(event_type) for name, event_type in config.types.items()}
         self.sharing: dict[str, tuple[str, Sharing]] = {}
         """By broker: version and assignment."""
+        self.closed: tuple[str, dict[str, str]] = ("", {})
+        """Version and destinations that nothing can be written to now."""
+        self.faults = 0
+        """Entries that were left out since it was last counted."""
         self.snapshot: Snapshot | None = None
+        self.run = ""
+        """Under which run of Redis the parts were loaded that are held."""
         self._parts: dict[Key, tuple[str, CompiledPart]] = {}
         self._junctions: dict[tuple[str, str], Junction] = {}
 
@@ -67,6 +80,11 @@ class Held:
             if known is None or known[0] != version.epoch:
                 found.append(key)
         return found
+
+    def is_older(self, key: Key, run: str, epoch: str) -> bool:
+        """Whether something older than what is held stands in its place: one Redis never goes back by itself."""
+        known = self._parts.get(key)
+        return known is not None and run == self.run and _batch(epoch) < _batch(known[0])
 
     def take(
         self,
@@ -83,6 +101,11 @@ class Held:
             self._update(list(loaded))
         self._publish(f"{self.generation}.{max((vector[str(key)].batch for key in self.keys), default=0)}")
 
+    def close(self, version: str, closed: dict[str, str]) -> None:
+        """Go by another set of closed destinations."""
+        if version != self.closed[0]:
+            self.closed, self.snapshot = (version, closed), None
+
     def _update(self, stale: list[Key]) -> None:
         """Join the parts that changed; between tasks nobody reads."""
         gc.unfreeze()
@@ -93,7 +116,12 @@ class Held:
             if (broker, type_name) not in self._junctions:
                 junction = Junction(self.config.types[type_name], self.grids[type_name])
                 self._junctions[broker, type_name] = junction
-            self._junctions[broker, type_name].update(parts)
+            junction = self._junctions[broker, type_name]
+            junction.update(parts)
+            for line in junction.faults:
+                _log.error("%s/%s: %s: it is left out", broker, type_name, line)
+            self.faults += len(junction.faults)
+            junction.faults.clear()
         self.snapshot = None
         # the worker collects garbage after every task: keep the index out of its sight
         gc.collect()
@@ -106,7 +134,11 @@ class Held:
         for (broker, type_name), junction in self._junctions.items():
             by_type[type_name][broker] = junction
         sharing = {broker: held for broker, (_, held) in self.sharing.items()}
-        self.snapshot = Snapshot(self.config, epoch, by_type, sharing, schemas=self.schemas)
+        self.snapshot = Snapshot(self.config, epoch, by_type, sharing, schemas=self.schemas, closed=self.closed[1])
+
+
+def _batch(epoch: str) -> int:
+    return int(epoch.partition(".")[2])
 
 
 class IndexCache:
@@ -114,11 +146,15 @@ class IndexCache:
 
     def __init__(self, boot: Boot) -> None:
         self.config = boot.config
-        self.redis = RedisIndex(boot.config)
+        self.keys = SigningKeys(boot.config)
+        self.redis = RedisIndex(boot.config, keys=self.keys.current)
+        self._counted = 0
+        """How much of what was met in Redis and is not genuine has been counted."""
         self._held: Held | None = None
         self._asked: dict[Key, float] = {}
-        self._schemas = open_schemas(boot.config)
+        self._schemas = open_schemas(boot.config, RedisShelf(self.redis, boot.config))
         self._producer: Producer | None = None
+        self._committed = Committed(boot.config)
 
     def snapshot(self, topics: Collection[str] = ()) -> Snapshot:
         """The index that is in force now; waits until it is complete.
@@ -148,56 +184,76 @@ class IndexCache:
     def _refresh(self) -> str:
         """Bring the cache up to what is in force; return why that is not possible, or nothing."""
         try:
+            # read before the index is: what was said to be in force by now, that must have
+            committed = self._committed.mark()
             if self._held is None:
                 _, generation = self.redis.current()
             else:
                 run, generation, vector = self.redis.look(self._held.generation)
                 if generation == self._held.generation:
-                    return self._load(self._held, run, vector)
-            return "the index in redis is not complete" if generation is None else self._take_up(generation)
+                    return self._load(self._held, run, vector, committed)
+            return "the index in redis is not complete" if generation is None else self._take_up(generation, committed)
         except redis.RedisError as error:
             return f"redis is away ({trouble(error)})"
+        except KafkaException as error:
+            return f"kafka does not say what is in force ({error.args[0].name()})"
 
-    def _take_up(self, generation: int) -> str:
+    def _take_up(self, generation: int, committed: Mark | None) -> str:
         """Go over to another generation, whole; what is held stays until then."""
         shared = self.redis.configuration(generation)
         if shared is None:
             return "the index in redis is not complete"
         held = Held(self.config.adopting(shared), generation, self._schemas)
-        why = self._load(held, *self.redis.vector(generation))
+        why = self._load(held, *self.redis.vector(generation), committed)
         if not why:
             if self._held is not None:
                 _log.info("routing by generation %d", generation)
             self._held = held
         return why
 
-    def _load(self, held: Held, run: str, vector: Mapping[str, Version]) -> str:
-        """Bring one generation up to its vector."""
+    def _load(self, held: Held, run: str, vector: Mapping[str, Version], committed: Mark | None) -> str:
+        """Bring one generation up to its vector, unless that is behind what was committed."""
+        if Mark.of(held.generation, run, vector).is_behind(committed):
+            return "redis holds an older index than was in force"
         stale = held.stale(run, vector)
         if stale is None:
             return "the index in redis is not complete"
         loaded = {}
-        for key, part in zip(stale, self.redis.load(stale, held.generation), strict=True):
-            if part is None:
+        for key, part in zip(stale, self.redis.load(stale, held.generation, run), strict=True):
+            if part is None or (self.keys.current() is not None and held.is_older(key, run, part[0])):
                 self._ask(key)
-                return "a part of the index in redis is lost or damaged"
+                return "a part of the index in redis is lost or damaged, or is not genuine"
             loaded[key] = part
+        held.run = run
+        held.close(*self._closed(held, run, vector))
         held.take(loaded, self._assignments(held, run, vector), vector)
+        if held.faults:
+            self.count({"internal": held.faults})
+            held.faults = 0
         return ""
 
     def _assignments(self, held: Held, run: str, vector: Mapping[str, Version]) -> dict[str, tuple[str, Sharing]]:
         """By broker: the assignment that is in force; a lost one means unicast."""
         found = {}
         for broker in held.config.distribution:
-            version = groups_version(vector, broker, run, held.generation)
+            version = version_beside(vector, groups_field(broker), run, held.generation)
             known = held.sharing.get(broker)
             if version is None:
                 continue
             if known is not None and known[0] == version.epoch:
                 found[broker] = known
-            elif (loaded := self.redis.load_groups(broker, held.generation)) is not None:
+            elif (loaded := self.redis.load_groups(broker, held.generation, run)) is not None:
                 found[broker] = loaded[0], Sharing(Assignment.decode(loaded[1]))
         return found
+
+    def _closed(self, held: Held, run: str, vector: Mapping[str, Version]) -> tuple[str, dict[str, str]]:
+        """Version and destinations that nothing can be written to; where that is lost, none: their sink would fail."""
+        version = version_beside(vector, CLOSED, run, held.generation)
+        if version is None:
+            return "", {}
+        if held.closed[0] == version.epoch:
+            return held.closed
+        return self.redis.load_closed(held.generation, run) or ("", {})
 
     def count(self, figures: Mapping[str, int]) -> None:
         """Add to the live figures; they are for people, so an absent Redis costs nothing but the figures."""
@@ -211,9 +267,16 @@ class IndexCache:
         if time.monotonic() - self._asked.get(key, -ASK_AGAIN_S) < ASK_AGAIN_S:
             return
         self._asked[key] = time.monotonic()
+        if self.redis.forged > self._counted:
+            _log.error("%s: what redis has of it was not signed by this deployment, and is not used", key)
+            self.count({"forged": 1})
+            self._counted = self.redis.forged
         if self._producer is None:
             self._producer = Producer(librdkafka(self.config))
-        self._producer.produce(self.config.topics.control, key=str(key).encode(), value=encode(Republish()))
+        request = signed(
+            Output(self.config.topics.control, str(key).encode(), encode(Republish())), self.keys.current()
+        )
+        self._producer.produce(request.topic, key=request.key, value=request.value, headers=list(request.headers))
         self._producer.flush(5.0)
 
 

@@ -12,17 +12,25 @@ import json
 import signal
 import threading
 import time
+from collections.abc import Callable, Mapping
 
 import redis
+from confluent_kafka import KafkaException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from infra.kafka import open_transport
 from infra.kafka.retry import retried
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger
+from infra.signing_keys import SigningKeys
 from state.config import Config, load
 from state.control.agreed import Refusal, configuration_record, refusal_record
 from state.errors import ConfigError, HilcastError
+from state.idle_topics import idle
+from state.index_mark import Mark, Marks, is_whole
+from state.keys import index_keys
 from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
 from state.topics import guarded
@@ -32,18 +40,23 @@ from streaming.broker_clock import BrokerClock
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.generations import Generations, Seeded
 from streaming.group_keeper import GroupKeeper
+from streaming.last_resort import LastResort
 from streaming.lease import Lease
 from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
-from streaming.progress import Committer, ProgressListener, group
+from streaming.progress import Committed, Committer, ProgressListener, group
 from streaming.queries import Queries
 from streaming.registry import RegistryReader
 from streaming.settings import session
+from streaming.source_topics import followed
 from streaming.succession import Succession
 from streaming.timers import Timers
+from streaming.tuner import Tuner
 from streaming.watch import TICK_S, Watch, topic_lost
 from streaming.writer import DriverWriter
 
+SAY_AFTER_S = 2.0
+"""A start that takes longer says what it waits for."""
 _log = logger("job")
 
 
@@ -58,13 +71,20 @@ class Job:
         self.stopping, self.reloading = threading.Event(), threading.Event()
         self.checkpoint = Checkpoint(config.deployment.checkpoint)
         self.topics = TopicKeeper(config)
-        self.redis = RedisIndex(config)
+        self.keys = SigningKeys(config)
+        self.redis = RedisIndex(config, keys=self.keys.current)
         self.transport = open_transport(config)
         self.writer = DriverWriter(config)
         self.clock = BrokerClock(config)
+        self.tuner = Tuner(self.transport)
         self.offsets = Offsets(config, self.transport)
+        self.marks = Marks()
+        """How far the index in Redis has been written."""
+        self._marking = threading.Lock()
         self.groups: GroupKeeper | None = None
         self.succession: Succession | None = None
+        self.inbox_ids: dict[str, str] = {}
+        """Kafka's ids of clients' own inboxes, as they were at the start."""
         self._refused = 0
         """The version of the configuration that this deployment cannot take."""
 
@@ -80,10 +100,11 @@ class Job:
         if not self.lease.acquire(self.stopping):
             self.lease.close()
             return
-        self.registry = RegistryReader(self.config, self.transport)
+        self.registry = RegistryReader(self.config, self.transport, self.keys)
         retried(self.registry.catch_up)
         file = file_hash(self.config)
         self._agree()
+        self.marks.committed = retried(Committed(self.config).mark)
         self.generations = Generations(
             self.checkpoint,
             self.registry,
@@ -94,13 +115,26 @@ class Job:
             file,
             ids,
             self.offsets.renewed,
+            0 if self.marks.committed is None else self.marks.committed.generation,
         )
+        self._remove_idle_topics()
         spark = self._prepare()
         self.checkpoint.record(_jvm_pid(spark))
-        listener = self.listener = ProgressListener(self.config, 0, self.lease.commit)
+        listener = self.listener = ProgressListener(self.config, 0, self.lease.commit, self._committed_mark)
         spark.streams.addListener(listener)
         boot = self.generations.routing(self.config, 0)
-        self.queries = Queries(spark, boot, None, self.checkpoint, self.offsets, self._lost)
+        self.queries = Queries(
+            spark,
+            boot,
+            None,
+            self.checkpoint,
+            self.offsets,
+            self._lost,
+            self._last_resort,
+            self._look,
+            self.topics.ids,
+        )
+        self._warming(self.queries.wake)
         metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
         if metrics is not None:
             _log.info("metrics at port %d", metrics.port)
@@ -112,12 +146,25 @@ class Job:
                 metrics.close()
             self._close(spark)
 
+    def _remove_idle_topics(self) -> None:
+        """Remove the delivery topics of clients that have held nothing for the stated time: nobody delivers yet."""
+        if self.config.settings.idle_topic_hours is None:
+            return
+        head = self.config.topics.deliver("")
+        empty = [t for t in retried(self.topics.existing) if t.startswith(head) and not self.offsets.holds(t)]
+        facts = (fact for (kind, *_), fact in self.registry.facts.items() if kind == "subscription")
+        gone = idle(self.config, empty, facts, retried(self.clock.now_ms))
+        if gone:
+            self.topics.delete(gone)
+            some = f"{', '.join(gone[:5])}{' ...' if len(gone) > 5 else ''}"
+            _log.info("removed %d delivery topics that nobody uses: %s", len(gone), some)
+
     def _prepare(self) -> SparkSession:
         """Compile the kernels while Spark starts."""
         _log.info("starting Spark; preparing the kernels meanwhile (compiled once, then kept)")
         kernels = threading.Thread(target=warm, args=(self.config,), name="kernels")
         kernels.start()
-        spark = session(self.config, self.path)
+        spark = session(self.config)
         kernels.join()
         return spark
 
@@ -148,16 +195,44 @@ class Job:
         self.queries.start("route")
         self._until_ready(seeded)
         if not self.stopping.is_set():
-            self.checkpoint.keep_topics(self.generations.ids)
+            self._keep_topics(self.inbox_ids)
+
+    def _keep_topics(self, inboxes: Mapping[str, str]) -> None:
+        """Write down which topics the checkpoint belongs to, clients' own inboxes among them."""
+        self.checkpoint.keep_topics({**self.generations.ids, **inboxes})
 
     def _until_ready(self, seeded: Seeded) -> None:
-        """Say `ready` once both queries run and the state of a new generation is in."""
+        """Say `ready` once both queries run, their workers are warm, and the state of a new generation is in."""
+        warming = self._warming(self.queries.warm_up)
+        said, began = "", time.monotonic()
         while not self.stopping.is_set():
-            if self.queries.all_run() and self.offsets.reached(self.listener.latest.get("control"), seeded):
+            waits = {
+                "both queries to read": not self.queries.all_run(),
+                "their workers": warming.is_alive(),
+                "the states of the generation": not self.offsets.reached(self.listener.latest.get("control"), seeded),
+            }
+            if not any(waits.values()):
                 print("ready", flush=True)
                 return
+            what = ", ".join(name for name, is_awaited in waits.items() if is_awaited)
+            if what != said and time.monotonic() - began > SAY_AFTER_S:
+                _log.info("waiting for %s", what)
+                said = what
             self.queries.restart_failed()
             time.sleep(0.05)
+
+    def _warming(self, warm: Callable[[], None]) -> threading.Thread:
+        """Have workers do something beforehand, beside everything else."""
+
+        def run() -> None:
+            try:
+                warm()
+            except (PySparkException, Py4JJavaError) as error:  # the first batches do it then
+                _log.warning("the workers could not be warmed: %s", error)
+
+        thread = threading.Thread(target=run, name="warming", daemon=True)
+        thread.start()
+        return thread
 
     def _supervise(self) -> None:
         while not self.stopping.wait(TICK_S):
@@ -168,6 +243,8 @@ class Job:
                 self._continue(self.succession)
             else:
                 self._heed_configuration()
+            if self.succession is None:
+                self._tune()
 
     def _close(self, spark: SparkSession) -> None:
         self.queries.stop()
@@ -200,7 +277,8 @@ class Job:
             (_log.error if fault.fatal else _log.warning)("%s", fault)
         if any(fault.fatal for fault in wrong):
             raise HilcastError("topic-settings", "\n  ".join(str(fault) for fault in wrong if fault.fatal))
-        ids = retried(lambda: self.topics.ids(kept))
+        found = self.config.with_own(retried(self.topics.existing)).inbox_topics
+        ids = retried(lambda: self.topics.ids([*kept, *found]))
         renewed = sorted(topic for topic, id in ids.items() if before.get(topic, id) != id)
         truth = sorted({self.config.topics.registry, self.config.topics.groups} & set(renewed))
         if truth:
@@ -208,6 +286,7 @@ class Job:
         if renewed:
             _log.warning("made again since the last life, read from their beginning: %s", ", ".join(renewed))
         self.offsets.renewed = frozenset(renewed)
+        self.inbox_ids = {topic: ids.pop(topic) for topic in found if topic in ids}
         return ids
 
     def _agree(self) -> None:
@@ -217,7 +296,7 @@ class Job:
         if proposed is not None:
             self._propose(proposed)
             config = config.adopting(proposed, self.registry.agreements.version)
-        elif config.shared != self.config.shared:
+        elif config.fitted_with({}).shared != self.config.shared:
             _log.warning("the file is not what the deployments agreed on: going by version %d of that", config.version)
         self._take(config)
 
@@ -262,6 +341,13 @@ class Job:
             return
         _log.info("taking version %d of the configuration", agreed.version)
         self.succession = self._successor(config)
+
+    def _tune(self) -> None:
+        """Have all deployments go by another choice of what the configuration leaves open, where there is a better."""
+        chosen = self.tuner.look(self.config, self.registry.facts)
+        if chosen is not None and self.registry.agreements.version == self.config.version:
+            _log.info("chosen anew: %s", ", ".join(chosen) or "as where nothing is known")
+            self._propose(self.config.fitted_with(chosen).shared)
 
     def _successor(self, config: Config) -> Succession:
         return Succession(self.generations, self.queries, self.listener, config, alone=False)
@@ -321,7 +407,10 @@ class Job:
             redis=self.redis,
             topics=self.topics,
             writer=self.writer,
-            route=self.queries.follow,
+            route=self._follow,
+            inboxes=self._keep_topics,
+            failures=lambda: self.queries.failures("route"),
+            mark=self._mark,
         )
 
     def _begin_groups(self, generation: int) -> None:
@@ -338,17 +427,50 @@ class Job:
 
     def _announce(self, generation: Generation) -> None:
         """Let `hilcast wait` know who hosts what before the first batch."""
-        topics = self.config.topics
-        inputs = [(topic, 0) for topic in (topics.subscriptions, topics.advertisements, topics.control)]
-        known = retried(lambda: self.transport.committed(group(self.config, "control"), inputs))
         starting: dict[str, dict[str, int]] = json.loads(generation.starting_offsets)
+        inputs = [(topic, 0) for topic in starting]
+        known = retried(lambda: self.transport.committed(group(self.config, "control"), inputs))
         offsets = {topic: {"0": known.get((topic, 0), max(0, by["0"]))} for topic, by in starting.items()}
-        Committer(self.config, "control", self.lease.commit).commit(offsets)
+        Committer(self.config, "control", self.lease.commit, self._committed_mark).commit(offsets)
+
+    def _mark(self) -> bool:
+        """Take notice of how far the index in Redis has been written; False if it is older than it was."""
+        with self._marking:
+            number, keys = self.number, index_keys(self.config, self.config.deployment.hosts)
+            run, vector = self.redis.vector(number)
+            return self.marks.take(Mark.of(number, run, vector), is_whole(run, vector, keys))
+
+    def _committed_mark(self) -> Mark | None:
+        """What is committed with the offsets of a control batch that has ended."""
+        with contextlib.suppress(redis.RedisError):  # away: whoever routes waits for it, and goes by what was before
+            if self.number:
+                self._mark()
+        return self.marks.committed
+
+    def _last_resort(self, query: str) -> LastResort:
+        return LastResort(
+            query, self.redis, self.checkpoint, lambda records: self._note(f"quarantined:{query}", records)
+        )
+
+    def _follow(self, config: Config, ids: Mapping[str, str]) -> bool:
+        """Have the route query read the topics that patterns match now."""
+        return self.queries.follow(config, ids, self.listener.latest.get("route", {}).get("began"))
+
+    def _look(self) -> bool:
+        """The same at once; True where that changed something, or Kafka does not say now."""
+        try:
+            return self._follow(*followed(self.config, self.topics, self.registry.facts.values()))
+        except (KafkaException, HilcastError) as error:
+            _log.warning("which topics there are is not known now: %s", error)
+            return True
 
     def _lost(self, query: str, records: int) -> None:
         """Count what a query passed over."""
+        self._note(f"lost:{query}", records)
+
+    def _note(self, figure: str, records: int) -> None:
         with contextlib.suppress(redis.RedisError):  # it was said; the figure is for people
-            self.redis.count({f"lost:{query}": records})
+            self.redis.count({figure: records})
 
 
 def _jvm_pid(spark: SparkSession) -> int:

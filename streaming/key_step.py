@@ -17,15 +17,16 @@ from pyspark.sql.streaming.state import GroupState
 from infra.kafka.destinations import Destinations
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger, set_up
+from infra.signing_keys import SigningKeys
 from state.control.context import Context, Result
 from state.control.handle import handle
-from state.errors import HilcastError
 from state.fitting import misfits
 from state.keys import Key
-from state.messages import Record
+from state.messages import Output, Record
 from state.redis_index import RedisIndex, patiently
 from streaming import dying
 from streaming.boot import Boot
+from streaming.careful import Hand
 from streaming.settings import QUERY_VARIABLE
 
 STATE = "format int, version binary, blob binary"
@@ -40,9 +41,11 @@ class _Worker:
     def __init__(self, boot: Boot) -> None:
         set_up(boot.config, os.environ.get(QUERY_VARIABLE, "control"))
         self.boot = boot
-        self.redis = RedisIndex(boot.config)
+        self.keys = SigningKeys(boot.config)
+        self.redis = RedisIndex(boot.config, keys=self.keys.current)
         self.topics = TopicKeeper(boot.config)
         self.destinations = Destinations(self.topics, _log.warning)
+        self.hand = Hand(boot.config, self.redis, "control") if boot.careful else None
         self.context = Context(
             boot.config,
             boot.generation,
@@ -50,26 +53,38 @@ class _Worker:
             samples=boot.samples,
             topic_ids=boot.topic_ids,
             destinations=self.destinations,
+            quarantined=boot.quarantined,
         )
 
+    def at(self, batch: int) -> Context:
+        """The context of one key in a batch, with the keys as they are now."""
+        self.context.keyring = self.keys.current()
+        return self.context.at(self.boot.generation, batch)
+
     def ensure(self, topics: set[str]) -> None:
-        """Have these delivery topics; one that cannot be created fails the batch, which refuses it the next time."""
-        try:
-            self.topics.ensure(topics)
-        except HilcastError:
+        """Have these delivery topics. One that cannot be made any more is closed by the driver (`closed.py`)."""
+        refused = self.topics.ensure(topics)
+        if refused:
             self.destinations.doubt()
-            raise
+        for reason in refused.values():
+            _control_log.warning("%s", reason)
 
 
-_workers: dict[tuple[str, int], _Worker] = {}
+_workers: dict[object, _Worker] = {}
 
 
 def _worker(boot: Boot) -> _Worker:
-    identity = (repr(boot.config), boot.generation)
+    identity = (repr(boot.config), boot.generation, boot.careful, boot.suspects, boot.quarantined)
     if identity not in _workers:
         _workers.clear()
         _workers[identity] = _Worker(boot)
     return _workers[identity]
+
+
+def prepare(boot: Boot) -> None:
+    """Have this worker be as it is after its first batch: grids made, Redis reached."""
+    worker = _worker(boot)
+    patiently(worker.redis.current, say=_log.warning)
 
 
 def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -79,25 +94,59 @@ def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: Gro
     generation can go on.
     """
     worker = _worker(boot)
-    records = [record for frame in frames for record in _records(frame)]
-    blob = state.get[2] if state.exists else None
-    result = handle(
-        key[0], None if blob is None else bytes(blob), records, worker.context.at(boot.generation, _batch())
-    )
+    read = list(frames)
+    records = [record for frame in read for record in _records(frame)]
+    context = worker.at(_batch())
+    if boot.config.security.own:
+        # a client's own inbox may have come since this life began: the source says which one it read
+        context.topic_ids = {**boot.topic_ids, **{topic: id for frame in read for topic, id in _topic_ids(frame)}}
+    if worker.hand is None:
+        yield _frame(_applied(worker, key[0], records, state, context).outputs)
+    else:
+        _apply_carefully(worker, worker.hand, key[0], records, state, context)
+        yield _frame([])
+    dying.at("control-after-sink", after_s=0.05)
+
+
+def _applied(worker: _Worker, key: str, records: list[Record], state: GroupState, context: Context) -> Result:
+    """Apply records to a key and its state; the outputs are still to be written."""
+    result = _handled(key, records, state, context)
     assert not misfits(result.outputs, worker.context.topics), "what Kafka would not take must not reach its sink"
     for line in result.faults:
         _control_log.error("%s", line)
     if result.topics:
         worker.ensure(result.topics)
     if result.index is not None:
-        _publish(worker, Key.parse(key[0]), result.index, result)
+        _publish(worker, Key.parse(key), result.index, result)
         dying.at("control-after-redis")
     if result.state is not None:
         version = int.from_bytes(bytes(state.get[1]), "big") + 1 if state.exists else 1
         state.update((STATE_FORMAT, version.to_bytes(8, "big"), result.state))
     _count(worker, result)
-    yield _frame(result)
-    dying.at("control-after-sink", after_s=0.05)
+    return result
+
+
+def _handled(key: str, records: list[Record], state: GroupState, context: Context) -> Result:
+    dying.of(lambda: ((record.place, record.value) for record in records), context.quarantined)
+    return handle(key, bytes(state.get[2]) if state.exists else None, records, context)
+
+
+def _apply_carefully(
+    worker: _Worker, hand: Hand, key: str, records: list[Record], state: GroupState, context: Context
+) -> None:
+    """The same with a note of what is in hand (`careful.py`). Suspects are first tried alone, which changes nothing."""
+    tries = [[record] for record in records if record.place in worker.boot.suspects]
+    for some in tries:
+        hand.take([record.place for record in some])
+        _handled(key, some, state, context)
+        hand.put_down()
+    hand.take([record.place for record in records])
+    try:
+        hand.write(_applied(worker, key, records, state, context).outputs)
+    except Exception as error:
+        hand.failed(error)
+        raise
+    hand.put_down()
 
 
 def _batch() -> int:
@@ -137,13 +186,19 @@ def _records(frame: pd.DataFrame) -> Iterator[Record]:
         )
 
 
+def _topic_ids(frame: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Kafka's ids of the topics that records were read from, as our own source gives them."""
+    named = frame[["topic", "topic_id"]].drop_duplicates()
+    yield from zip(named["topic"], named["topic_id"], strict=True)
+
+
 def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def _frame(result: Result) -> pd.DataFrame:
+def _frame(outputs: Iterable[Output]) -> pd.DataFrame:
     columns: dict[str, list[Any]] = {"topic": [], "key": [], "value": [], "headers": []}
-    for output in result.outputs:
+    for output in outputs:
         columns["topic"].append(output.topic)
         columns["key"].append(output.key)
         columns["value"].append(output.value)

@@ -20,14 +20,18 @@ HELP = {
     "link_wasted_total": "publications that crossed a link for nothing",
     "dead_letters_total": "publications refused",
     "internal_total": "inputs whose handling failed inside: a bug of ours each",
+    "forged_total": "control and registry records and index entries that nobody of ours has signed",
     "control_messages_total": "entries and ranges sent to neighbours",
     "control_messages_offered_total": "entries and ranges that would have been sent without reductions",
     "control_messages_saved": "the latter without the former; below 0 where reductions took more than they saved",
+    "refused_total": "control events refused because of who sent them or how many, by code",
     "prunings_total": "filters that were pruned for neighbours, by kind",
     "distribution_messages_total": "messages that a broker with groups sent, by method",
     "distribution_saved_total": "copies that one message for several clients saved, by method",
     "distribution_discarded_total": "copies that readers of shared topics threw away, by method",
     "distribution_spared_total": "copies that readers of a group were spared, by unicast instead",
+    "undeliverable_total": "deliveries that became dead letters, because their destination takes nothing now",
+    "quarantined_total": "records that a query could not be got past: a bug of ours each",
     "lost_total": "records that Kafka deleted before a query had read them",
     "batch_seconds": "duration of the last batch",
     "lag": "records not read yet",
@@ -38,6 +42,8 @@ _NAMES = {
     "copies": "copies_total",
     "dead_letters": "dead_letters_total",
     "internal": "internal_total",
+    "forged": "forged_total",
+    "undeliverable": "undeliverable_total",
     "entries_sent": "control_messages_total",
     "entries_offered": "control_messages_offered_total",
 }
@@ -63,8 +69,10 @@ def samples(figures: dict[str, str]) -> Iterable[Sample]:
             yield _LINKS[kind], {"link": what}, float(text)
         elif kind == "pruned":
             yield "prunings_total", {"kind": what}, float(text)
-        elif kind == "lost":
-            yield "lost_total", {"query": what}, float(text)
+        elif kind == "refused":
+            yield "refused_total", {"code": what}, float(text)
+        elif kind in ("lost", "quarantined"):
+            yield f"{kind}_total", {"query": what}, float(text)
         elif kind == "distribution":
             broker, _, counted = what.partition(":")
             method, _, figure = counted.partition("_")
@@ -95,7 +103,10 @@ def render(found: Iterable[Sample], deployment: str) -> str:
 
 
 class MetricsServer:
-    """Answers GET /metrics on loopback: 503 while Redis, which has the figures, is away; anything else is 404."""
+    """Answers GET /metrics on loopback, or where it is told to listen.
+
+    503 while Redis, which has the figures, is away; anything else is 404.
+    """
 
     def __init__(self, config: Config, figures: Callable[[], dict[str, str]]) -> None:
         deployment = config.deployment.name
@@ -120,7 +131,7 @@ class MetricsServer:
             def log_message(self, format: str, *args: object) -> None:
                 return None
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", config.settings.metrics_port or 0), Handler)
+        self._server = ThreadingHTTPServer((config.settings.metrics_host, config.settings.metrics_port or 0), Handler)
         self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
 

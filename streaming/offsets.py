@@ -10,6 +10,7 @@ from infra.kafka import Transport
 from infra.kafka.retry import retried
 from infra.logs import logger
 from state.config import Config
+from state.topics import inboxes
 from streaming.progress import group
 
 EARLIEST = -2
@@ -46,9 +47,17 @@ class Offsets:
         self.renewed: frozenset[str] = frozenset()
         """Topics that were deleted and made again since the last life: offsets of theirs mean nothing any more."""
 
+    def topics(self) -> set[str]:
+        """Names of all topics of the cluster."""
+        return retried(self._transport.topics)
+
     def ends(self, topic: str) -> dict[str, int]:
         """The offset after the last record of each partition."""
         return {str(number): self._span(topic, number)[1] for number in self._partitions(topic)}
+
+    def holds(self, topic: str) -> bool:
+        """Whether Kafka holds a record of a topic."""
+        return any(low < end for low, end in (self._span(topic, number) for number in self._partitions(topic)))
 
     def _partitions(self, topic: str) -> tuple[int, ...]:
         return retried(lambda: self._transport.partitions(topic))
@@ -62,9 +71,9 @@ class Offsets:
         The inboxes go on where the last complete batch ended; what the registry already knows is recognised by its
         offset. Of the control topic nothing older than this moment counts: the registry has it.
         """
-        topics = self.config.topics
-        starting = self._resume("control", [topics.subscriptions, topics.advertisements])
-        return {**starting, topics.control: self.ends(topics.control)}
+        control = self.config.topics.control
+        found = self.config.with_own(self.topics())
+        return {**self._resume("control", inboxes(found)), control: self.ends(control)}
 
     def resume(self, query: str, topics: list[str]) -> str:
         """Starting offsets for Spark: where the group stands; used only if the checkpoint is new."""
@@ -94,7 +103,9 @@ class Offsets:
             at = committed.get((topic, number), 0)
             if at < low:
                 found.append(Gap(topic, number, at, low))
-            elif at > high:  # the topic was made anew: what it held is gone, and nobody knows how much that was
+            elif (
+                at > high and self.config.topics.client_of(topic) is None
+            ):  # the topic was made anew: what it held is gone, and nobody knows how much that was
                 found.append(Gap(topic, number, high, at))
         return found
 

@@ -18,8 +18,11 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from infra.kafka.dialects import librdkafka
 from infra.kafka.retry import retried
 from state.config import Config
+from state.index_mark import Mark
 
 METADATA_MAX = 4000
+Place = tuple[str, int, int]
+"""Topic, partition and offset."""
 Commit = Callable[[list[TopicPartition]], None]
 """Commits offsets as a member of a group."""
 
@@ -31,13 +34,19 @@ def group(config: Config, query: str) -> str:
 class Committer:
     """Commits offsets of a group: as its member (`lease.py`), or of one that nobody joins."""
 
-    def __init__(self, config: Config, query: str, member: Commit | None = None) -> None:
+    def __init__(
+        self, config: Config, query: str, member: Commit | None = None, mark: Callable[[], Mark | None] | None = None
+    ) -> None:
+        """`mark`: how far the index has been written that these offsets stand for."""
         self.config = config
+        self._mark = mark
         self._consumer: Consumer | None = None
         if member is None:
             settings = {**librdkafka(config), "group.id": group(config, query), "enable.auto.commit": "false"}
             self._consumer = Consumer(settings)
         self._member = member
+        self._last: dict[tuple[str, int], int] = {}
+        """What was committed, by partition."""
 
     def commit(self, offsets: dict[str, dict[str, int]]) -> None:
         places = [
@@ -46,9 +55,20 @@ class Committer:
             for partition, offset in by_partition.items()
             if int(offset) >= 0
         ]
-        partitions = [TopicPartition(*place, metadata=self._metadata(i, len(places))) for i, place in enumerate(places)]
+        mark = None if self._mark is None else self._mark()
+        texts = [self._metadata(i, len(places), mark) for i in range(len(places))]
+        if self.config.security.own:
+            places, texts = self._changed(places, mark)
+        partitions = [TopicPartition(*place, metadata=text) for place, text in zip(places, texts, strict=True)]
         if partitions:
             retried(lambda: self._commit(partitions))
+            self._last |= {(topic, number): offset for topic, number, offset in places}
+
+    def _changed(self, places: list[Place], mark: Mark | None) -> tuple[list[Place], list[str]]:
+        """What is new of many inboxes; a client may look at its own and the control topic: that one names all hosts."""
+        control = self.config.topics.control
+        changed = [place for place in places if place[0] == control or self._last.get(place[:2]) != place[2]]
+        return changed, [self._metadata(0, 1, mark) if topic == control else "" for topic, _, _ in changed]
 
     def _commit(self, partitions: list[TopicPartition]) -> None:
         if self._member is not None:
@@ -57,10 +77,11 @@ class Committer:
             self._consumer.commit(offsets=partitions, asynchronous=False)
             self._consumer.poll(0)  # lets librdkafka's own lines out
 
-    def _metadata(self, i: int, n: int) -> str:
+    def _metadata(self, i: int, n: int, mark: Mark | None) -> str:
         """The i-th share of the hosted brokers: Kafka takes 4 KB of metadata a partition."""
-        hosts = list(self.config.deployment.hosts)[i::n]
-        text = json.dumps({"hosts": hosts, "configuration": self.config.version}, separators=(",", ":"))
+        said: dict[str, object] = {"hosts": list(self.config.deployment.hosts)[i::n]}
+        said |= {"configuration": self.config.version} | ({} if mark is None else {"index": str(mark)})
+        text = json.dumps(said, separators=(",", ":"))
         assert len(text) <= METADATA_MAX, "more brokers in one deployment than its commits can name"
         return text
 
@@ -72,17 +93,19 @@ class Committer:
 class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     """Collects the progress of both queries; a thread of the driver writes it out."""
 
-    def __init__(self, config: Config, generation: int, member: Commit) -> None:
-        """`member`: what commits offsets of the control query (`lease.py`)."""
+    def __init__(self, config: Config, generation: int, member: Commit, mark: Callable[[], Mark | None]) -> None:
+        """`member`: what commits offsets of the control query (`lease.py`); `mark`: of the index that it wrote."""
         self.config = config
         self.generation = generation
         self.latest: dict[str, dict[str, Any]] = {}
         self.reached: dict[str, dict[str, Any]] = {}
         """By query: the same as `latest`, as soon as a batch has ended."""
         self.batches: dict[str, int] = {}
-        self._committers = {"control": Committer(config, "control", member), "route": Committer(config, "route")}
+        self._committers = {"control": Committer(config, "control", member, mark), "route": Committer(config, "route")}
         self._held: dict[str, dict[str, Any] | None] = {}
         """By query whose offsets are not to be committed: its last line."""
+        self._told: dict[str, dict[str, dict[str, int]]] = {}
+        """By query: the offsets of its last line."""
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._write, name="progress", daemon=True)
@@ -146,14 +169,20 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
             "began": progress["timestamp"],
             "rows": progress["numInputRows"],
             "batch_ms": progress.get("batchDuration", 0),
-            "lag": sum(int(s.get("metrics", {}).get("maxOffsetsBehindLatest", 0)) for s in progress["sources"]),
+            "lag": sum(_lag(source) for source in progress["sources"]),
         }
+        told = line | {"offsets": self._moved(name, offsets)} if self.config.security.own else line
         producer.produce(
-            self.config.topics.progress, key=f"{name}/{self.config.deployment.name}", value=json.dumps(line)
+            self.config.topics.progress, key=f"{name}/{self.config.deployment.name}", value=json.dumps(told)
         )
         producer.flush(10.0)
         self.latest[name] = self.reached[name] = line
         self.batches[name] = self.batches.get(name, 0) + 1
+
+    def _moved(self, query: str, offsets: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+        """What has changed since the last line of this life: of many inboxes most stand still."""
+        before, self._told[query] = self._told.get(query, {}), offsets
+        return {topic: by for topic, by in offsets.items() if before.get(topic) != by}
 
     def close(self) -> None:
         self._closing.set()
@@ -167,5 +196,33 @@ def _end_offsets(progress: dict[str, Any]) -> dict[str, dict[str, int]]:
         end = source["endOffset"]
         end = json.loads(end) if isinstance(end, str) else end or {}
         for topic, by_partition in end.items():
-            offsets[topic] = {str(p): int(o) for p, o in by_partition.items()}
+            offsets[topic] = {str(p): int(o) for p, o in by_partition.items() if str(p).isdigit()}
     return offsets
+
+
+def _lag(source: dict[str, Any]) -> int:
+    """How many records of a source the batch did not reach; our own source does not count them itself."""
+    counted = source.get("metrics", {}).get("maxOffsetsBehindLatest")
+    if counted is not None or not source.get("latestOffset"):
+        return int(counted or 0)
+    reached = _end_offsets({"sources": [source]})
+    latest = _end_offsets({"sources": [{"endOffset": source["latestOffset"]}]})
+    left = [end - reached.get(topic, {}).get(p, 0) for topic, by in latest.items() for p, end in by.items()]
+    return max([0, *left])
+
+
+class Committed:
+    """Reads what the driver has committed of the control query: for whoever routes by its index."""
+
+    def __init__(self, config: Config) -> None:
+        settings = {**librdkafka(config), "group.id": group(config, "control"), "enable.auto.commit": "false"}
+        self._place = [TopicPartition(config.topics.control, 0)]
+        self._consumer = Consumer(settings)
+
+    def mark(self, timeout_s: float = 5.0) -> Mark | None:
+        """The mark of the index that was last said to be in force; KafkaException where Kafka does not answer."""
+        (found,) = self._consumer.committed(self._place, timeout=timeout_s)
+        if found.error is not None:
+            raise KafkaException(found.error)
+        said = json.loads(found.metadata).get("index") if found.metadata else None
+        return None if said is None else Mark.parse(said)

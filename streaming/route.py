@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -19,12 +21,13 @@ from pyspark.sql.streaming import StreamingQuery
 from infra.logs import logger
 from state.config import Config
 from state.limits import OUTPUT_BYTES_MAX
-from state.routing.assemble import row_bytes
-from state.routing.envelope import input_topics
-from state.routing.route import route
+from state.routing.assemble import outputs_of, row_bytes
+from state.routing.envelope import input_topics, own_publications
+from state.routing.route import places, route
 from state.routing.snapshot import Snapshot
 from streaming import dying
-from streaming.boot import Boot
+from streaming.boot import Boot, Place
+from streaming.careful import Hand, pieces
 from streaming.index_cache import cache
 from streaming.settings import OUTPUT, sink_options, source_options
 
@@ -33,10 +36,13 @@ _log = logger("route")
 
 def records(spark: SparkSession, config: Config, starting_offsets: str, *, lossy: bool = False) -> DataFrame:
     """The input of the route query."""
+    own, named = own_publications(config), input_topics(config)
+    # clients' own topics come while it runs: Spark looks before every batch, and reads a new one from its beginning
+    pattern = None if own is None else "|".join([*map(re.escape, named), own])
     reader = (
         spark.readStream.format("kafka")
         .options(**source_options(config, lossy=lossy))
-        .option("subscribe", ",".join(input_topics(config)))
+        .option("subscribe" if pattern is None else "subscribePattern", pattern or ",".join(named))
         .option("startingOffsets", starting_offsets)
     )
     if config.settings.max_offsets_per_trigger is not None:
@@ -76,6 +82,12 @@ def route_batches(boot: Boot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
             continue
         if snapshot is None:
             snapshot = worker.snapshot(input_topics(boot.config))
+            if boot.quarantined:
+                snapshot = replace(snapshot, quarantined=boot.quarantined)
+        if boot.careful:
+            _route_carefully(boot, snapshot, batch)
+            continue
+        dying.of(partial(_values, batch), boot.quarantined)
         routing = route(snapshot, batch)
         for out in routing.batches():
             assert (row_bytes(out) <= OUTPUT_BYTES_MAX).all(), "what Kafka would not take must not reach its sink"
@@ -86,3 +98,27 @@ def route_batches(boot: Boot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
         worker.count(routing.figures)
         del routing  # its columns are large, and the next batch needs the room
     dying.at("route-after-sink", after_s=0.2)  # the log of offsets is written a second later
+
+
+def _route_carefully(boot: Boot, snapshot: Snapshot, batch: pa.RecordBatch) -> None:
+    """Route a batch piece by piece, each written before the next is taken in hand (`careful.py`)."""
+    worker, where = cache(boot), places(batch)
+    hand = Hand(boot.config, worker.redis, "route")
+    for rows in pieces(where, boot.suspects):
+        hand.take([where[row] for row in rows])
+        try:
+            piece = batch.slice(rows.start, len(rows))
+            dying.of(partial(_values, piece), boot.quarantined)
+            routing = route(snapshot, piece)
+            hand.write(output for out in routing.batches() for output in outputs_of(out))
+        except Exception as error:
+            hand.failed(error)
+            raise
+        hand.put_down()
+        for line in routing.faults:
+            _log.error("%s", line)
+        worker.count(routing.figures)
+
+
+def _values(batch: pa.RecordBatch) -> Iterator[tuple[Place, bytes | None]]:
+    return zip(places(batch), batch.column("value").to_pylist(), strict=True)

@@ -16,7 +16,9 @@ from state.limits import OUTPUT_BYTES_MAX
 from streaming.dying import DRIVER_VARIABLE
 
 WARM_VARIABLE = "HILCAST_WARM"
-"""Names the configuration for which workers compile everything before they begin."""
+"""Holds the configuration (what deployments have in common of it) for which workers prepare before they begin."""
+WARM_BYTES_MAX = 100_000
+"""Linux takes no longer variable than 128 KiB; workers of a larger configuration warm as they work."""
 QUERY_VARIABLE = "HILCAST_QUERY"
 """Names the query whose workers these are: each query has a daemon, and so workers, of its own."""
 OUTPUT = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
@@ -87,7 +89,12 @@ def source_options(config: Config, *, lossy: bool = False) -> dict[str, str]:
     """Options of every Kafka source; `lossy`: it goes on where Kafka has deleted what it has not read."""
     given = {f"kafka.{name}": value for name, value in java(config).items()}
     # what a producer took back must not be routed, whatever else was set
-    ours = {"failOnDataLoss": str(not lossy).lower(), "kafka.isolation.level": "read_committed"}
+    ours = {
+        "failOnDataLoss": str(not lossy).lower(),
+        "kafka.isolation.level": "read_committed",
+        # groups under the prefix are what the job has rights on
+        "groupIdPrefix": f"{config.deployment.prefix}.spark",
+    }
     return SOURCE | given | ours
 
 
@@ -96,11 +103,15 @@ def sink_options(config: Config) -> dict[str, str]:
     return SINK | {f"kafka.{name}": value for name, value in java(config).items()}
 
 
-def session(config: Config, path: str) -> SparkSession:
-    """The Spark session of one deployment, whose configuration file is at `path`."""
-    os.environ[WARM_VARIABLE] = path
+def session(config: Config) -> SparkSession:
+    """The Spark session of one deployment."""
+    is_local = config.settings.master.startswith("local")
+    warm = {WARM_VARIABLE: config.shared.decode()} if len(config.shared) <= WARM_BYTES_MAX else {}
+    os.environ.update(warm)
     os.environ[DRIVER_VARIABLE] = str(os.getpid())
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers must have the same packages
+    # workers must have the same packages; where executors have them elsewhere, PYSPARK_PYTHON says so
+    if is_local or "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(f"hilcast {config.deployment.name}").master(config.settings.master)
     settings = {
@@ -108,8 +119,10 @@ def session(config: Config, path: str) -> SparkSession:
     }
     jars = os.environ.get("HILCAST_SPARK_JARS")
     settings |= {"spark.jars": jars} if jars else {"spark.jars.packages": CONNECTOR}
-    if config.settings.master.startswith("local"):
+    if is_local:
         settings |= LOCAL
+    else:
+        settings |= {f"spark.executorEnv.{name}": value for name, value in warm.items()}
     settings |= dict(config.spark)
     for name, value in settings.items():
         builder = builder.config(name, value)

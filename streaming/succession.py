@@ -26,6 +26,7 @@ from state.control.protocol import Amend, Republish
 from state.errors import HilcastError
 from state.keys import home_key, index_keys
 from state.redis_index import patiently
+from streaming import dying
 from streaming.boot import Boot
 from streaming.checkpoint import Generation
 from streaming.generations import Built, Generations, Seeded, changed
@@ -147,6 +148,7 @@ class Succession:
                 writer.send(str(home_key(broker, type_name, id, self.config)), message)
                 n += 1
         writer.flush()
+        dying.at("generation-amended")
         _log.info("generation %d takes over; %d facts are new since it was built", self.number, n)
 
     def _take_over(self) -> None:
@@ -172,5 +174,6 @@ class Succession:
 
     def _put_in_force(self) -> None:
         self._generations.checkpoint.begin(self.generation)
+        dying.at("generation-recorded")
         self._generations.put_in_force(self.config, self.number)
         _log.info("generation %d is in force", self.number)

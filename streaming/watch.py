@@ -2,7 +2,8 @@
 
     every 0.25 s   registry and timers; something to do for idle workers
     every second   index parts that Redis lost; groups; figures for `status` and the metrics
-    every 5 s      topics that were deleted under us; topics that a pattern of sources matches
+    every 5 s      topics that were deleted under us; destinations that nothing can be written to (at once, where the
+                   route query has failed); topics that a pattern of sources matches
 
 A duty that Kafka or Redis does not let it do now is done the next time.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import redis
@@ -20,16 +21,18 @@ from confluent_kafka import KafkaException
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger
 from state.config import Config
-from state.control.protocol import Republish
+from state.control.protocol import Renew, Republish
 from state.errors import HilcastError
 from state.keys import Key, index_keys
 from state.redis_index import RedisIndex
 from state.space.grid import Grid
 from streaming.boot import Boot
 from streaming.broker_clock import BrokerClock
+from streaming.closed import ClosedDestinations
 from streaming.group_keeper import GroupKeeper
 from streaming.progress import ProgressListener
-from streaming.registry import RegistryReader, sinks
+from streaming.registry import RegistryReader
+from streaming.source_topics import followed
 from streaming.timers import Timers
 from streaming.writer import DriverWriter
 
@@ -68,8 +71,16 @@ class Watch:
         redis: RedisIndex,
         topics: TopicKeeper,
         writer: DriverWriter,
-        route: Callable[[Config], None],
+        route: Callable[[Config, Mapping[str, str]], bool],
+        failures: Callable[[], int],
+        mark: Callable[[], bool],
+        inboxes: Callable[[Mapping[str, str]], None] = lambda ids: None,
     ) -> None:
+        """`failures`: how often the route query has failed; `mark`: whether Redis is as far as it was once.
+
+        `inboxes` is told Kafka's ids of clients' own inboxes, where they have some.
+        """
+        self._mark = mark
         self.config = config = boot.config
         self.generation = boot.generation
         self._ids = boot.topic_ids
@@ -77,12 +88,16 @@ class Watch:
         """Topics that must not be lost and were not there at the last look."""
         self.registry, self.timers, self.groups, self.listener = registry, timers, groups, listener
         self.redis, self.topics, self.writer = redis, topics, writer
-        self._route = route
+        self._route, self._inboxes = route, inboxes
         self.clock, self._ended = clock, ended
         self._keys = index_keys(config, config.deployment.hosts)
+        self._closed = ClosedDestinations(topics, redis, boot.generation)
+        self._failures, self._stumbled = failures, -1
         self._beaten = (float("-inf"), 0)
         self._republished: dict[Key, float] = {}
         self._told: dict[str, float] = {}
+        self._forged = 0
+        """Records of the registry that are not genuine, as far as they are counted."""
         self._duties = [
             _Duty(0.0, self._follow),
             _Duty(0.0, self._beat),
@@ -90,14 +105,18 @@ class Watch:
             _Duty(WATCH_S, self._regroup),
             _Duty(WATCH_S, self._note),
             _Duty(TOPICS_S, self._watch_topics),
+            _Duty(TOPICS_S, self.watch_destinations),
             _Duty(TOPICS_S, self._watch_sources),
+            _Duty(TOPICS_S, self._watch_inboxes),
         ]
 
     def look(self) -> None:
         """Do what is due; what Kafka does not allow now waits, and does not keep the rest from being done."""
+        failed = self._failures() != self._stumbled
         for duty in self._duties:
             now = time.monotonic()
-            if now - duty.done <= duty.every_s:
+            urgent = failed and duty.do == self.watch_destinations and now - duty.done > WATCH_S
+            if now - duty.done <= duty.every_s and not urgent:
                 continue
             duty.done = now
             try:
@@ -126,10 +145,23 @@ class Watch:
                 self.groups.follow(key, fact)
         for record in self.registry.overwritten():
             self.writer.produce(self.config.topics.registry, *record)
+        self._sign_anew()
         next_ms = self.timers.next_ms
         now_ms = None if next_ms is None else self.clock.due(next_ms)
         if now_ms is not None and self.timers.fire(now_ms, self.registry.facts):
             self.writer.flush()
+
+    def _sign_anew(self) -> None:
+        """Have everything written again that bears the signature of a key that was followed by another."""
+        aged = self.registry.aged(self.config)
+        for key in aged.homes:
+            self.writer.send(str(key), Renew())
+        for record in aged.records:
+            self.writer.produce(self.config.topics.registry, *record)
+        if aged.homes or aged.records:
+            self.writer.flush()
+            n, m = len(aged.homes), len(aged.records)
+            _log.info("another key signs now: the facts of %d home keys and %d records are written again", n, m)
 
     def _beat(self) -> None:
         """Give the Python workers something to do: after a minute without a task Spark ends them, caches and all."""
@@ -146,6 +178,9 @@ class Watch:
         try:
             if self.redis.current()[1] != self.generation:
                 self.redis.point(self.generation, self.config.shared)
+            if not self._mark():
+                _log.error("redis holds an older index than was in force: nobody goes by it, it is written again")
+                self.redis.disown(self.generation)
             missing = self.redis.missing(self._keys, self.generation)
             if missing:
                 self.redis.describe_grids({name: Grid.of(event_type) for name, event_type in self.config.types.items()})
@@ -177,14 +212,21 @@ class Watch:
         for name, line in list(self.listener.latest.items()):
             figures[f"batch_seconds:{name}"] = line["batch_ms"] / 1000
             figures[f"lag:{name}"] = line["lag"]
+        forged, self._forged = self.registry.forged - self._forged, self.registry.forged
+        if forged:
+            with contextlib.suppress(redis.RedisError):  # it was said; the figure is for people
+                self.redis.count({"forged": forged})
         if figures:
             with contextlib.suppress(redis.RedisError):  # figures are for people; the next second brings them again
                 self.redis.note(figures)
 
     def _watch_topics(self) -> None:
-        """Recreate what was deleted under us, before the sink gives up; stop if that would hide a loss."""
+        """Recreate what was deleted under us; stop if that would hide a loss."""
         self._guard_topics()
-        recreated = self.topics.ensure_needed(but=self._ids)
+        self._recreated(self.topics.ensure_needed(but=self._ids))
+
+    def watch_destinations(self) -> None:
+        """Recreate destinations before the sink gives up; close those that it cannot write to."""
         hosts = self.config.deployment.hosts
         wanted = {
             fact.sink or self.config.topics.deliver(fact.owner or "")
@@ -193,15 +235,39 @@ class Watch:
         }
         if self.groups is not None:
             wanted |= self.groups.topics()
-        recreated += self.topics.recreate(wanted)
-        if recreated:
-            some = f"{', '.join(recreated[:5])}{' ...' if len(recreated) > 5 else ''}"
+        if self.config.security.own:
+            self._recreated(self.topics.recreate(self._own_receipts())[0])
+        failures = self._failures()
+        self._recreated(self._closed.look(wanted, all_of_them=failures != self._stumbled))
+        try:
+            self._closed.tell()
+        except redis.RedisError:
+            return  # away: nothing is routed without it, and it is told at the next look
+        self._stumbled = failures
+
+    def _recreated(self, topics: list[str]) -> None:
+        if topics:
+            some = f"{', '.join(topics[:5])}{' ...' if len(topics) > 5 else ''}"
             _log.warning("recreated topics that had gone: %s", some)
 
+    def _own_receipts(self) -> set[str]:
+        """Where clients that have inboxes of their own are answered."""
+        topics = self.config.topics
+        owners = (topics.client_of(topic) for topic in self.config.with_own(self.topics.existing()).inbox_topics)
+        return {topics.receipts_of(owner[1]) for owner in owners if owner is not None}
+
     def _watch_sources(self) -> None:
-        """Have topics routed that a pattern matches and that were not there before."""
+        """Have topics routed that a pattern matches and that were not there before, or are others of the same name."""
         if self.config.patterns:
-            self._route(self.config.with_topics(self.topics.existing(), sinks(self.registry.facts.values())))
+            found, ids = followed(self.config, self.topics, self.registry.facts.values())
+            self._route(found, ids)
+            if self.groups is not None:
+                self.groups.sources(found)
+
+    def _watch_inboxes(self) -> None:
+        """Note which clients' own inboxes there are: one that is deleted and made again must not pass for the old."""
+        if self.config.security.own:
+            self._inboxes(self.topics.ids(self.config.with_own(self.topics.existing()).inbox_topics))
 
     def _guard_topics(self) -> None:
         """Stop if a topic is lost that must not be; twice unseen is gone, for a node may just not know of it yet."""

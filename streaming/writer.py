@@ -7,11 +7,14 @@ from confluent_kafka import KafkaError, Message, Producer
 from infra.kafka.dialects import librdkafka
 from infra.kafka.transport import away, not_sent
 from infra.logs import logger
+from infra.signing_keys import SigningKeys
 from state.config import Config
 from state.control.protocol import Message as ControlMessage
 from state.control.protocol import encode
 from state.errors import HilcastError
 from state.limits import OUTPUT_BYTES_MAX
+from state.messages import Headers, Output
+from state.signing import all_signed
 
 FLUSH_S = 60.0
 _log = logger("kafka")
@@ -21,7 +24,8 @@ class DriverWriter:
     """A producer that hands over at once and waits when it is told to."""
 
     def __init__(self, config: Config) -> None:
-        self._control = config.topics.control
+        self._topics = config.topics
+        self.keys = SigningKeys(config)
         self._address = config.deployment.kafka
         self._failed: list[HilcastError] = []
         self._producer = Producer(
@@ -37,12 +41,14 @@ class DriverWriter:
 
     def send(self, key: str, message: ControlMessage) -> None:
         """A control message to a key."""
-        self.produce(self._control, key.encode(), encode(message))
+        self.produce(self._topics.control, key.encode(), encode(message))
 
-    def produce(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+    def produce(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
+        """A record; one that must be signed is."""
+        (output,) = all_signed([Output(topic, key, value, headers)], self._topics, self.keys.current())
         while True:
             try:
-                self._producer.produce(topic, key=key, value=value)
+                self._producer.produce(topic, key=key, value=value, headers=list(output.headers))
                 return
             except BufferError:
                 self._producer.poll(0.1)

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from producers.fence import Fence
 from state.config import parse as parse_config
+from state.filters import evaluate
 from state.filters.grammar import parse
 from state.flooding import NEVER, Claim, ControlHistory, Delivered, Progress, Publication, Stand, judge
+from state.plain_filters import PlainEvents
 from state.space.event_type import Attribute, EventType
 from tests import oracle
 
@@ -454,12 +456,22 @@ def test_nothing_at_all_is_fine():
 @pytest.mark.parametrize("subscriptions", [1, 60])
 def test_the_number_of_evaluations_is_one_per_filter(monkeypatch, subscriptions):
     """Each filter is evaluated once over all publications of its type, however many they are."""
-    calls = []
-    from state import flooding
-
-    whole = flooding.matches_batch
-    monkeypatch.setattr(flooding, "matches_batch", lambda *a: calls.append(len(a[1])) or whole(*a))
+    calls, whole = [], PlainEvents.holding
+    monkeypatch.setattr(PlainEvents, "holding", lambda *a: calls.append(len(a[2])) or whole(*a))
     events = [publication(i, 30, price=i % 7) for i in range(500)]
     claims = [claim(stand(f"price < {i}", 10, 20), id=f"s{i}") for i in range(subscriptions)]
     judge(TYPES, events, [], claims)
     assert calls == [500] * subscriptions
+
+
+def test_the_judge_does_not_share_the_routers_evaluation(monkeypatch):
+    """A delivery that the router's own evaluator denies is missed by the judge, whose evaluator is another one."""
+    rough = EventType("quote", tuple(Attribute(name, "int", imprecise="possible") for name in "abd"))
+    lists = " AND ".join(f"{name} NOT IN ({', '.join(str(n) for n in range(0, 33, 2))})" for name in "abd")
+    value = json.dumps({name: {"min": 1, "max": 1} for name in "abd"}).encode()
+    sent = Publication(b"test", b"1", "b1", "quote", value, value, 10, 10, True)
+    asked = Claim("b1", "quote", "s1", (Stand(0, 1, "alice", "d.alice", parse(lists, rough)),))
+    monkeypatch.setattr(evaluate, "holds_of_box", lambda *_: False)
+    assert not evaluate.matches(parse(lists, rough), json.loads(value), rough)
+    assert judge({"quote": rough}, [sent], [], [asked]).missing == 1
+    assert judge({"quote": rough}, [sent], [copy(sent, "s1")], [asked]).ok

@@ -5,7 +5,7 @@
     judge.py      what must have come and what may have come, by an oracle that shares nothing with the router
     scene.py      what a fault may touch: all of the above, and how to wait until routing went on
     kind.py       what a fault is: prepare, strike, heal, and what it expects; all kinds by name
-    processes.py points.py outages.py checkpoints.py inputs.py inboxes.py drivers.py     the kinds
+    processes.py points.py outages.py checkpoints.py inputs.py inboxes.py drivers.py destinations.py   the kinds
     schedule.py   which fault comes when, from a seed
     figures.py    the progress line, the table and the picture
 

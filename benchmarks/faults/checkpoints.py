@@ -14,7 +14,7 @@ from benchmarks.faults.scene import Broken, Scene
 
 WATCHED_S = 10.0
 """How long after `ready` a job is watched that was started on a damaged checkpoint."""
-REFUSED = "stopped and is started again"
+REFUSED = "it is started again"
 ROOM = "192m"
 
 

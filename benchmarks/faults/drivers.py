@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import time
 from pathlib import Path
 
 from benchmarks.faults.kind import Fault, known
 from benchmarks.faults.load import Sent
 from benchmarks.faults.scene import Scene
-from benchmarks.faults.world import Job
+from benchmarks.faults.world import Job, signalled
 
 OFF_S = 600
 CLOCK = """\
@@ -44,14 +46,15 @@ class SecondOnCheckpoint(Fault):
 
 
 class SecondElsewhere(Fault):
-    """A second job of the same name with a checkpoint of its own, as on another host."""
+    """A second job of the same name with a checkpoint of its own, as on another host; then the first one is killed."""
 
     name = "two-drivers-two-checkpoints"
-    expects = "the superseded one stops itself and says so"
+    expects = "the second stands by, and takes over when the first is gone"
     bound_s = 120.0
     ends = True
 
-    def strike(self, scene: Scene) -> None:
+    def second(self, scene: Scene) -> Job:
+        """Start another driver, and return once it stands by."""
         folder = scene.deployment.folder / f"second-{scene.rng.randrange(10**6)}"
         folder.mkdir()
         path = folder / "hilcast.toml"
@@ -59,19 +62,44 @@ class SecondElsewhere(Fault):
         second = Job(path, folder / "job.log")
         scene.extra_jobs.append(second)
         second.start()
-        scene.until(lambda: second.ready or not second.alive, "the second driver to be ready")
+        scene.until(lambda: "standing by" in second.said() or second.ready, "the second driver to stand by")
+        if second.ready:
+            scene.outcome.findings.append("two drivers of one deployment are ready")
+        return second
+
+    def strike(self, scene: Scene) -> None:
+        second = self.second(scene)
+        scene.job.kill("jvm", "driver")
+        scene.until(lambda: second.ready or not second.alive, "the second driver to take over")
 
     def heal(self, scene: Scene) -> None:
         second = scene.extra_jobs.pop()
-        deadline = time.monotonic() + 30.0
-        while scene.job.alive and second.alive and time.monotonic() < deadline:
-            scene.load.some(5)
-            time.sleep(0.5)
-        if scene.job.alive and second.alive:
-            scene.outcome.findings.append("two drivers of one deployment ran side by side for 30 s")
+        if not second.ready:
+            scene.outcome.findings.append(f"the second driver did not take over: {second.said()[-200:]!r}")
+        scene.load.some(50)
+        scene.routing_by(second)
         scene.job.end()
         second.end()
         scene.restart()
+
+
+class PausedDriver(SecondElsewhere):
+    """The driver is paused, JVM and all, until another one has taken over; then it comes back."""
+
+    name = "two-drivers-one-paused"
+    expects = "the superseded one stops itself and says so"
+
+    def strike(self, scene: Scene) -> None:
+        second = self.second(scene)
+        paused = [pid for pids in scene.job.processes().values() for pid in pids]
+        for pid in paused:
+            signalled(pid, signal.SIGSTOP)
+        scene.until(lambda: second.ready or not second.alive, "the second driver to take over")
+        for pid in paused:
+            signalled(pid, signal.SIGCONT)
+        scene.until(lambda: not scene.job.alive, "the superseded driver to stop", 60.0)
+        if not re.search("superseded|lease", scene.job.said()[-4000:]):
+            scene.outcome.findings.append(f"the superseded driver did not say so: {scene.job.said()[-200:]!r}")
 
 
 class ClockOff(Fault):
@@ -141,6 +169,7 @@ class Reconfigured(Fault):
 known(
     SecondOnCheckpoint(),
     SecondElsewhere(),
+    PausedDriver(),
     ClockOff("ahead", OFF_S),
     ClockOff("behind", -OFF_S),
     Reconfigured("reduction"),

@@ -54,6 +54,8 @@ class Tail:
         settings = {"bootstrap.servers": kafka, "group.id": group, "enable.auto.commit": False, "log_level": 0}
         self._consumer = Consumer(settings)
         self._next: dict[tuple[str, int], int] = {}
+        self._found: list[Message] = []
+        """What was read and not handed out yet: a read that fails half way loses nothing."""
 
     def topics(self) -> list[str]:
         return sorted(self._consumer.list_topics(timeout=30.0).topics)
@@ -69,7 +71,6 @@ class Tail:
                 if first < end:
                     starts.append(TopicPartition(name, number, first))
                     ends[name, number] = end
-        found: list[Message] = []
         self._consumer.assign(starts)
         deadline = time.monotonic() + timeout_s
         while ends:
@@ -80,10 +81,11 @@ class Tail:
                     raise KafkaException(message.error())
                 place = (message.topic(), message.partition())
                 self._next[place] = message.offset() + 1
-                found.append(message)
+                self._found.append(message)
                 if message.offset() + 1 >= ends.get(place, 2**62):
                     del ends[place]
         self._consumer.unassign()
+        found, self._found = self._found, []
         return found
 
     def close(self) -> None:

@@ -150,7 +150,7 @@ class RedisDamaged(Fault):
     expects = "damaged parts are noticed and written again"
 
     def strike(self, scene: Scene) -> None:
-        keys = sorted(scene.redis.scan_iter(match=f"{scene.deployment.prefix}:*:index", count=1000))
+        keys = sorted(scene.redis.scan_iter(match=f"{scene.deployment.prefix}:*:index:*", count=1000))
         for key in scene.rng.sample(keys, min(3, len(keys))):
             value = bytearray(scene.redis.get(key) or b"")
             if value:

@@ -30,6 +30,7 @@ HOOKS = (
     "generation-half-seeded",
     "generation-seeded",  # generation.json still names the old one
     "generation-recorded",
+    "generation-in-force",
     "groups-announced",  # spans are open, Redis has the old assignment
     "groups-switched",  # the old spans are still open
     "groups-closed",
@@ -98,6 +99,8 @@ class HookPoint(Point):
 
     def strike(self, scene: Scene) -> None:
         scene.job.end()
+        if self.point.startswith("generation"):
+            scene.deployment.fallen()
         scene.restart(**{HOOK: self.point})
         deadline = time.monotonic() + scene.size.patience_s
         while scene.job.alive and time.monotonic() < deadline:

@@ -85,6 +85,20 @@ SHORT = Size(
     verify=False,
 )
 
+TEST = Size(
+    stop_s=(1.0, 2.0),
+    rate=20,
+    burst=20,
+    changes=2.0,
+    variants=2,
+    both=False,
+    settle_s=0.3,
+    leg=100,
+    verify=False,
+    patience_s=120.0,
+)
+"""Part of `make test`: one job, a type with advertisements and one without."""
+
 
 class Job:
     """`hilcast run` on a configuration file, and every process that came of it."""
@@ -122,7 +136,8 @@ class Job:
             elif words and words[0].endswith("java"):
                 found["jvm"].append(pid)
         for pid, (parent, _, words) in sorted(alive.items()):
-            if any(word.endswith(".daemon") for word in words):
+            # the command of the JVM names the module of the daemon, too
+            if pid not in found["jvm"] and any(word.endswith(".daemon") for word in words):
                 found["daemon" if parent in found["jvm"] else "worker"].append(pid)
         return found
 
@@ -230,6 +245,7 @@ class Deployment:
         lines = ["[deployment]", *(f"{k} = {json.dumps(v)}" for k, v in where.items())]
         lines += [f"checkpoint = {json.dumps(str(checkpoint))}", "[overlay]", f"brokers = {json.dumps(BROKERS)}"]
         lines += [f"links = {json.dumps(LINKS)}", "[settings]", "home_shards = 1", "wide_shards = 1"]
+        lines += ['on_data_loss = "continue"']
         lines += ["trigger_ms = 200", GROUPS]  # many short batches, so that a fault meets each part of one
         for name in self.types:
             reduction, parameters = VARIANTS[(int(name[1]) + self.turn) % len(VARIANTS)]

@@ -17,8 +17,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.peers.filter_index import FilterIndex
-from benchmarks.peers.filter_programs import Asked, overlapping
+from state.advertisements.filter_index import FilterIndex
+from state.advertisements.filter_programs import Asked, overlapping
 from state.advertisements.normal import Normal
 from state.kernels import njit
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.peers.filter_index import FilterIndex
 from benchmarks.peers.tree_overlap import OverlapIndex
+from state.advertisements.filter_index import FilterIndex
 from state.advertisements.normal import Leaf
 from state.advertisements.observations import Observations
 from state.advertisements.queue import Degradation, DegradationQueue

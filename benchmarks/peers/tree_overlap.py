@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from benchmarks.peers.filter_index import FilterIndex
 from state.advertisements.extents import disjoint
+from state.advertisements.filter_index import FilterIndex
 from state.advertisements.normal import Normal, Normaliser, Structure
 from state.filters.tree import Filter
 from state.space.event_type import EventType

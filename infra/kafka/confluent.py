@@ -9,10 +9,12 @@ from typing import TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from infra.kafka.dialects import librdkafka
+from infra.kafka.topic_keeper import TopicKeeper
 from infra.kafka.transport import Partition, Place, away, missing_topic, not_sent
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Output, Record
+from state.topics import Kept
 
 T = TypeVar("T")
 
@@ -54,6 +56,7 @@ class ConfluentTransport:
     """A producer, and consumers that nobody groups."""
 
     def __init__(self, config: Config) -> None:
+        self._config = config
         self._address = config.deployment.kafka
         self._settings = librdkafka(config)
         self._group = f"{config.deployment.prefix}.reader"
@@ -110,6 +113,9 @@ class ConfluentTransport:
                 if reason.code() in _SILENT or time.monotonic() > deadline:
                     raise away(self._address, reason.str()) from error
                 time.sleep(0.2)
+
+    def create(self, topics: Mapping[str, Kept]) -> None:
+        TopicKeeper(self._config).create(topics)
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,7 +1,7 @@
 """May a subscription be delivered to this topic? Asked before it is accepted: afterwards it is too late.
 
     sink               created if it is missing; then: can it be written, does it take what deliveries are?
-    delivery topic     created later, with others of its batch; here only: may we create topics at all?
+    delivery topic     created later, with others of its batch; here: may we create topics, is one that is there fit?
 
 A topic that the sink of a query cannot write to stops the query. So what Kafka will not let us create, or has made
 unfit, is refused with the reason. What Kafka does not say now is waited for: nobody is refused because Kafka is away.
@@ -16,11 +16,13 @@ from confluent_kafka import KafkaException
 
 from infra.kafka.topic_keeper import RefusedError, TopicKeeper
 from state.errors import HilcastError
-from state.topics import destination, metric_name, unfit
+from state.topics import destination, metric_name
 
 AGAIN_S = 1.0
 REFUSED_S = 5.0
 """For so long a refusal is not asked for again: a batch that is tried anew is answered alike."""
+LISTED_S = 5.0
+"""For so long what is in the cluster is not asked for again."""
 
 
 class Destinations:
@@ -33,6 +35,8 @@ class Destinations:
         self._fit: set[str] = set()
         self._refused: dict[str, tuple[str, float]] = {}
         self._may_create = False
+        self._existing: set[str] = set()
+        self._listed_until = float("-inf")
 
     def __call__(self, topic: str) -> str | None:
         """Why nothing may be delivered to this topic; None if it may. Waits while Kafka does not answer."""
@@ -65,18 +69,24 @@ class Destinations:
     def _judge(self, topic: str) -> str | None:
         try:
             if topic.startswith(f"{self._prefix}."):
-                self._judge_own(topic)
-                return None
+                return self._judge_own(topic)
             if metric_name(topic).startswith(metric_name(f"{self._prefix}.")):
                 return f"Kafka, which takes '.' and '_' for one, cannot tell it from topics under {self._prefix!r}"
             self._keeper.create({topic: destination(self._keeper.config)})
-            found, writable = self._keeper.writable(topic)
         except RefusedError as error:
             return error.reason
-        return unfit(found) if writable else "the job may not write to it"
+        return self._keeper.unfit([topic], unseen="the job may not look at it").get(topic)
 
-    def _judge_own(self, topic: str) -> None:
-        """Once for all of them: names under the prefix do not collide, and nobody else makes topics there."""
+    def _judge_own(self, topic: str) -> str | None:
+        """Names under the prefix do not collide: once for all of them it is asked whether topics may be created.
+
+        One that is there already may have been made by somebody else. Thousands of clients whose topics are not there
+        yet cost a look at the cluster every few seconds.
+        """
         if not self._may_create:
             self._keeper.rehearse(topic)
             self._may_create = True
+        now = time.monotonic()
+        if now >= self._listed_until:
+            self._existing, self._listed_until = self._keeper.existing(), now + LISTED_S
+        return self._keeper.unfit([topic]).get(topic) if topic in self._existing else None

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
 from infra.kafka.dialects import kafka_python
@@ -19,6 +20,7 @@ from infra.kafka.transport import Partition, Place, away, missing_topic, not_sen
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Output, Record
+from state.topics import Kept
 
 T = TypeVar("T")
 
@@ -96,6 +98,18 @@ class KafkaPythonTransport:
             return ask()
         except KafkaError as error:
             raise away(self._address, type(error).__name__) from error
+
+    def create(self, topics: Mapping[str, Kept]) -> None:
+        new = [NewTopic(name, kept.partitions, -1, topic_configs=dict(kept.settings)) for name, kept in topics.items()]
+        admin = self._asked(lambda: KafkaAdminClient(**self._settings))
+        try:
+            admin.create_topics(new)
+        except TopicAlreadyExistsError:
+            return  # somebody else was quicker
+        except KafkaError as error:
+            raise HilcastError("kafka-topic", f"cannot create {', '.join(topics)}: {type(error).__name__}") from error
+        finally:
+            admin.close()
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,7 @@ from infra.kafka.dialects import librdkafka
 from infra.kafka.transport import away
 from state.config import Config
 from state.errors import HilcastError
-from state.topics import Fault, Found, Kept, destination, faults, needed
+from state.topics import Fault, Found, Kept, destination, faults, needed, unfit
 
 _REFUSED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -44,23 +44,30 @@ class TopicKeeper:
         finally:
             self.admin.poll(0)  # lets librdkafka's own lines out
 
-    def ensure(self, names: Iterable[str]) -> None:
-        """Return once these delivery topics exist, creating those that do not."""
+    def ensure(self, names: Iterable[str]) -> dict[str, str]:
+        """Return once these delivery topics exist, creating those that do not; of what Kafka refuses, the reasons."""
         wanted = [name for name in sorted(set(names)) if name not in self._seen]
-        if wanted:
-            self.create(dict.fromkeys(wanted, destination(self.config)))
-            self._seen.update(wanted)
+        _, refused = self.recreate(wanted) if wanted else ([], {})
+        self._seen.update(set(wanted) - set(refused))
+        return refused
 
-    def recreate(self, names: Iterable[str]) -> list[str]:
-        """Create the delivery topics among these that are missing; return them."""
-        return self.create(dict.fromkeys(names, destination(self.config)))
+    def recreate(self, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+        """Create the delivery topics among these that are missing; what was created, and why some cannot be."""
+        refused: dict[str, str] = {}
+        return self.create(dict.fromkeys(names, destination(self.config)), refused=refused), refused
 
-    def create(self, topics: Mapping[str, Kept], timeout_s: float = 60.0) -> list[str]:
-        """Create what is missing and wait until the cluster shows it; return what was created."""
+    def create(
+        self, topics: Mapping[str, Kept], timeout_s: float = 60.0, refused: dict[str, str] | None = None
+    ) -> list[str]:
+        """Create what is missing and wait until the cluster shows it; return what was created.
+
+        `refused` takes the reasons for what Kafka will not let us create; without it, that raises `RefusedError`.
+        """
         missing = sorted(set(topics) - self.existing())
         if not missing:
             return []
-        self._create({name: topics[name] for name in missing})
+        self._create({name: topics[name] for name in missing}, refused=refused)
+        missing = [name for name in missing if name not in (refused or {})]
         deadline = time.monotonic() + timeout_s
         while not set(missing) <= self.existing():
             if time.monotonic() > deadline:
@@ -72,15 +79,33 @@ class TopicKeeper:
         """Find out whether this delivery topic could be created; `RefusedError` if not."""
         self._create({name: destination(self.config)}, rehearse=True)
 
-    def _create(self, topics: Mapping[str, Kept], *, rehearse: bool = False) -> None:
+    def _create(
+        self, topics: Mapping[str, Kept], *, rehearse: bool = False, refused: dict[str, str] | None = None
+    ) -> None:
         new = [_new(name, kept) for name, kept in topics.items()]
         for name, future in self.admin.create_topics(new, request_timeout=30.0, validate_only=rehearse).items():
             try:
                 future.result()
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    kind = RefusedError if error.args[0].code() in _REFUSED else HilcastError
-                    raise kind("kafka-topic", f"cannot create topic {name!r}: {error.args[0].str()}") from error
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                reason = f"cannot create topic {name!r}: {error.args[0].str()}"
+                if error.args[0].code() not in _REFUSED:
+                    raise HilcastError("kafka-topic", reason) from error
+                if refused is None:
+                    raise RefusedError("kafka-topic", reason) from error
+                refused[name] = reason
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete topics; one that is not there any more is no error."""
+        asked = sorted(names)
+        for name, future in self.admin.delete_topics(asked, request_timeout=30.0).items() if asked else ():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise HilcastError("kafka-topic", f"cannot delete {name!r}: {error.args[0].str()}") from error
+        self._seen -= set(asked)
 
     def ensure_needed(self, but: Iterable[str] = (), config: Config | None = None) -> list[str]:
         """Create the topics that this configuration, or the keeper's own, needs, but these."""
@@ -117,20 +142,28 @@ class TopicKeeper:
             for name, topic in described.items()
         }
 
-    def writable(self, name: str) -> tuple[Found, bool]:
-        """How a topic is kept, and whether we may write to it."""
-        described = self._described([name], operations=True)
-        allowed = described[name].authorized_operations if name in described else []
-        found = self.found([name])
-        if name not in found:
-            raise RefusedError("kafka-topic", f"the job may not look at {name!r}")
-        # without an authorizer Kafka lists everything; where it lists nothing, it does not say
-        return found[name], allowed is None or AclOperation.WRITE in allowed or AclOperation.ALL in allowed
+    def unfit(self, names: Iterable[str], unseen: str | None = None) -> dict[str, str]:
+        """Those of these topics that nothing can be delivered to, with the reason.
+
+        `unseen`: the reason for what does not exist, or is not shown to us; None: that is left out.
+        """
+        asked = set(names)
+        described = self._described(asked, operations=True)
+        found = self.found(described)
+        reasons = {} if unseen is None else dict.fromkeys(sorted(asked - set(described)), unseen)
+        for name, topic in described.items():
+            allowed = topic.authorized_operations
+            # without an authorizer Kafka lists everything; where it lists nothing, it does not say
+            writable = allowed is None or AclOperation.WRITE in allowed or AclOperation.ALL in allowed
+            reason = unfit(found[name]) if name in found else None
+            if reason is not None or not writable:
+                reasons[name] = reason or "the job may not write to it"
+        return reasons
 
     def faults(self) -> list[Fault]:
         """What is wrong with the topics that exist of those that the configuration needs."""
         nodes = len(self.admin.list_topics(timeout=10.0).brokers)
-        return faults(self.config, self.found(needed(self.config)), nodes)
+        return faults(self.config, self.found([*needed(self.config), *self.config.inbox_topics]), nodes)
 
     def _described(self, names: Iterable[str], *, operations: bool = False) -> dict[str, TopicDescription]:
         asked = sorted(set(names))

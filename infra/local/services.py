@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from infra.local.credentials import Credentials
 from infra.local.kafka_broker import LocalKafka
 from infra.local.locks import alone_in
 from infra.local.ports import free_port
-from infra.local.redis_server import LocalRedis
+from infra.local.redis_server import Guard, LocalRedis
 
 __all__ = ["LocalServices", "ServiceStatus", "free_port"]
 
@@ -52,22 +53,33 @@ class LocalServices:
         redis: str = "redis://127.0.0.1:6379/0",
         say: Callable[[str], None] = lambda line: None,
         tied: bool = False,
+        guarded: tuple[str, str] | None = None,
     ) -> None:
+        """`guarded`: nobody enters without a password; the user of Redis that writes, and the prefix of its keys."""
         self.data = data.absolute()
         self.kafka = kafka
-        self.redis = redis
+        self._given = redis
         self._say = say
-        self._kafka = LocalKafka(self.data, kafka)
-        self._redis = LocalRedis(self.data, redis)
+        self.credentials = None if guarded is None else Credentials(self.data)
+        guard = None if guarded is None or self.credentials is None else Guard(self.credentials, *guarded)
+        self._kafka = LocalKafka(self.data, kafka, self.credentials)
+        self._redis = LocalRedis(self.data, redis, guard)
         self._started: list[LocalKafka | LocalRedis] = []
         self._tied = tied
         self._watch: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    def on_free_ports(cls, data: Path, say: Callable[[str], None] = lambda line: None) -> LocalServices:
+    def on_free_ports(
+        cls, data: Path, say: Callable[[str], None] = lambda line: None, guarded: tuple[str, str] | None = None
+    ) -> LocalServices:
         """Return services at ports that nobody uses now, tied to this program: for the demo and the tests."""
         kafka, redis = f"127.0.0.1:{free_port()}", f"redis://127.0.0.1:{free_port()}/0"
-        return cls(data, kafka=kafka, redis=redis, say=say, tied=True)
+        return cls(data, kafka=kafka, redis=redis, say=say, tied=True, guarded=guarded)
+
+    @property
+    def redis(self) -> str:
+        """The address of Redis as `hilcast.toml` has it, once it is up; a secured one without user and password."""
+        return self._given if self.credentials is None else self._redis.url
 
     def up(self) -> None:
         """Start what does not run; both answer when this returns. After an error neither is left over."""
@@ -75,6 +87,8 @@ class LocalServices:
             started: list[LocalKafka | LocalRedis] = []
             try:
                 self._tie()
+                if self.credentials is not None:
+                    self.credentials.prepare()
                 for service in (self._redis, self._kafka):
                     fresh = service.start()
                     if fresh:

@@ -10,12 +10,21 @@ from state.config import Config
 class Advertiser(Registrant):
     """Advertises for one publisher, which is the `ce_source` of its events.
 
+    Where clients have inboxes of their own, `client` says whose it is sent by; without, the publisher is a client.
+
     with Advertiser(config, "exchange") as advertiser:
         advertiser.advertise("b1", "stock.quote", "price < 1000")
     """
 
-    def __init__(self, config: Config, publisher: str, *, transport: Transport | Name = "confluent") -> None:
-        super().__init__(config, config.topics.advertisements, transport)
+    def __init__(
+        self,
+        config: Config,
+        publisher: str,
+        *,
+        client: str | None = None,
+        transport: Transport | Name = "confluent",
+    ) -> None:
+        super().__init__(config, "advertisements", client or publisher, transport)
         self.publisher = publisher
 
     def advertise(

@@ -94,8 +94,9 @@ class Delivery:
 
     @cached_property
     def _structured(self) -> dict[str, object]:
-        kind = next((v for k, v in self.headers if k.lower() == "content-type"), None) or b""
-        return json.loads(self.value) if kind.lower().startswith(b"application/cloudevents") else {}
+        kinds = [value or b"" for name, value in self.headers if name.lower() == "content-type"]
+        is_structured = bool(kinds) and kinds[-1].lower().startswith(b"application/cloudevents")
+        return json.loads(self.value) if is_structured else {}
 
 
 class Memory:

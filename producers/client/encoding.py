@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Record
-from state.names import FORMAT_HEADER
 from state.space.encodings.documents import read_document
 from state.space.encodings.schemas import NO_SCHEMAS, Schema, Schemas
 from state.space.encodings.wire import framed
 from state.space.encodings.writing import write_document
-from state.space.event_type import EventType, format_named
+from state.space.event_type import EventType, format_said
 
 
 class Encoder:
@@ -27,6 +26,10 @@ class Encoder:
     def is_json(self, type: str) -> bool:
         """Whether events of this type leave as they are given."""
         return type not in self._config.types or self._config.types[type].format == "json"
+
+    def headers(self, type: str) -> dict[str, str]:
+        """What is said of the value beside it: `datacontenttype`, as CloudEvents' binding for Kafka has it."""
+        return {} if self.is_json(type) else {"content-type": f"application/{self._config.types[type].format}"}
 
     def written(self, type: str, value: bytes) -> bytes:
         """A JSON object in the format of its type."""
@@ -58,11 +61,11 @@ class Encoder:
         event_type = self._config.types.get(type or "")
         if event_type is None:
             return None
-        event_type = event_type.written_in(format_named(dict(record.headers).get(FORMAT_HEADER)))
+        event_type = event_type.written_in(format_said(record.headers))
         if event_type.format == "json":
             return None
         if event_type.own_schema is None and self._schemas is NO_SCHEMAS:
-            from infra.schema_registry import open_schemas
+            from infra.schema_registry import prompt_schemas
 
-            self._schemas = open_schemas(self._config)
+            self._schemas = prompt_schemas(self._config, strict=True)
         return read_document(event_type, record.value or b"", self._schemas)

@@ -19,7 +19,12 @@ from infra.kafka import Name, Transport, open_transport
 from infra.kafka.transport import Place, Reader, Sending, missing_topic
 from state.config import Config
 from state.errors import HilcastError
+from state.formats import UNREADABLE
 from state.messages import Headers, Output
+from state.names import NAME
+from state.topics import Inbox as Inboxes
+from state.topics import Kept
+from state.topics import inbox as inbox_kept
 
 TIMEOUT_S = 60.0
 
@@ -96,10 +101,16 @@ class Request:
 class Inbox:
     """One inbox, and the receipts that answer it."""
 
-    def __init__(self, config: Config, transport: Transport, topic: str) -> None:
+    def __init__(self, config: Config, transport: Transport, kind: Inboxes, client: str) -> None:
+        """`client`: whose own inbox it is, where clients have some."""
+        topics, own = config.topics, config.security.own
         self._transport = transport
-        self._topic = topic
-        self._receipts = config.topics.receipts
+        self._client = client if own else None
+        self._topic = topics.inbox(kind, client) if own else getattr(topics, kind)
+        self._receipts = topics.receipts_of(client) if own else topics.receipts
+        self._kept = inbox_kept(config, kind)
+        self._begun: int | None = None
+        """Where the receipts ended before the first event was sent."""
         self._reader: Reader | None = None
         self._open: set[Request] = set()
         self._seen: dict[Place, Receipt] = {}
@@ -122,22 +133,33 @@ class Inbox:
 
     def _begin(self) -> None:
         """Note where the receipts end before the first event is sent: its answer can only come later."""
-        if self._reader is not None:
+        if self._begun is not None:
             return
-        for topic in (self._topic, self._receipts):
+        if self._client is not None:
+            require_own(self._transport, self._client, self._topic, self._kept)
+        for topic in (self._topic, self._receipts) if self._client is None else ():
             if not self._transport.partitions(topic):
                 raise missing_topic(topic)
-        starts = {(self._receipts, p): self._transport.span(self._receipts, p)[1] for p in (0,)}
-        self._reader = self._transport.read(starts)
+        self._begun = self._transport.span(self._receipts, 0)[1] if self._transport.partitions(self._receipts) else 0
+        self._look()
+
+    def _look(self) -> bool:
+        """Read the receipts, if there are any: the first answer makes the topic of a client's own."""
+        if self._reader is None and self._begun is not None and self._transport.partitions(self._receipts):
+            self._reader = self._transport.read({(self._receipts, 0): self._begun})
+        return self._reader is not None
 
     def answer(self, request: Request, place: Place, timeout_s: float) -> Receipt:
         """Wait for the receipt of a place. The first one counts: a later one tells of an expiry, or is a repeat."""
-        assert self._reader is not None, "a request begins the reading"
+        assert self._begun is not None, "a request begins the reading"
         deadline = time.monotonic() + timeout_s
         while (receipt := self._seen.get(place)) is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise UnansweredError(place, timeout_s)
+            if not self._look() or self._reader is None:
+                time.sleep(min(left, 0.1))
+                continue
             for record in self._reader.poll(min(left, 0.5)):
                 self._take(record.value)
         self._open.discard(request)
@@ -150,7 +172,7 @@ class Inbox:
     def _take(self, value: bytes | None) -> None:
         try:
             receipt = msgspec.json.decode(value or b"", type=Receipt)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return  # not written by a control query of ours
         if receipt.topic == self._topic:
             self._seen.setdefault(receipt.place, receipt)
@@ -166,10 +188,10 @@ class Registrant:
     A transport that was given stays open, one that was named is closed.
     """
 
-    def __init__(self, config: Config, topic: str, transport: Transport | Name) -> None:
+    def __init__(self, config: Config, kind: Inboxes, client: str, transport: Transport | Name) -> None:
         self._owned = isinstance(transport, str)
         self._transport = open_transport(config, transport) if isinstance(transport, str) else transport
-        self._inbox = Inbox(config, self._transport, topic)
+        self._inbox = Inbox(config, self._transport, kind, client)
 
     def withdraw(
         self, broker: str, type: str, id: str, *, version: int | None = None, timeout_s: float = TIMEOUT_S
@@ -189,6 +211,22 @@ class Registrant:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def require_own(transport: Transport, client: str, topic: str, kept: Kept) -> None:
+    """Have a client's own inbox: it makes it itself where Kafka lets it, else an operator must have."""
+    if not NAME.fullmatch(client):
+        raise HilcastError("bad-value", f"clients have inboxes of their own, and {client!r} is no client: say whose")
+    if transport.partitions(topic):
+        return
+    try:
+        transport.create({topic: kept})
+    except HilcastError as error:
+        raise HilcastError(
+            "kafka-topic",
+            f"{client} has no inbox {topic!r}, and may not make it ({error.reason}): an operator does, "
+            f"with `hilcast client add {client}`",
+        ) from error
 
 
 def new_id() -> str:

@@ -1,4 +1,4 @@
-"""Whether a client maps its events and subscriptions itself; `mapper.py` does it."""
+"""Whether a client maps its subscriptions itself; `mapper.py` does it."""
 
 from __future__ import annotations
 

@@ -11,12 +11,15 @@ import msgspec
 from infra.kafka import Name, Transport, open_transport
 from infra.kafka.transport import missing_topic
 from producers.client.encoding import Encoder
-from producers.client.mapping_option import Mapped, open_mapper
+from producers.client.inbox import require_own
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Output
 from state.space.places import placed
+from state.topics import inbox
 
+SOURCE = "hilcast"
+"""Of events whose publisher names none."""
 Event = Mapping[str, object] | bytes | str
 """The document as subscribers get it, or its JSON, which is then forwarded byte for byte."""
 
@@ -26,8 +29,8 @@ class Publisher:
 
     `broker`, `type` and `source` given here are what `publish` uses where it is given none. Events are handed over
     in the background: `flush`, and the end of `with`, return when Kafka has them all, or say what failed.
-    With `mapping=True` each event carries its ranks and Hilbert index in a header (`mapper.py`), on the grid of the
-    configuration; with `mapping="redis"` on the one that the running router describes there.
+    Where clients have inboxes of their own, events go to that of `client`; without one, the source is a client's name.
+    Without a source they are of the client's first.
 
         with Publisher(config, broker="b1", type="stock.quote", source="exchange") as publisher:
             publisher.publish({"symbol": "IBM", "price": 99.5})
@@ -42,15 +45,20 @@ class Publisher:
         *,
         broker: str | None = None,
         type: str | None = None,
-        source: str = "hilcast",
-        mapping: Mapped = False,
+        source: str | None = None,
+        client: str | None = None,
         transport: Transport | Name = "confluent",
     ) -> None:
-        self._topic, self._types = config.topics.publications, config.types
-        self._broker, self._type, self._source = broker, type, source
+        self._types = config.types
+        own = config.security.own
+        self._client = (client or source or SOURCE) if own else None
+        given = source or (config.security.source_of(self._client) if self._client else None)
+        self._broker, self._type, self.source = broker, type, given or SOURCE
+        topics = config.topics
+        self._topic = topics.publications if self._client is None else topics.inbox("publications", self._client)
+        self._kept = inbox(config, "publications")
         self._owned = isinstance(transport, str)
         self._transport = open_transport(config, transport) if isinstance(transport, str) else transport
-        self._mapper = open_mapper(config, mapping)
         self._encoder = Encoder(config)
         self._known = False
 
@@ -80,17 +88,17 @@ class Publisher:
         said: dict[str, str | bytes] = {
             "ce_specversion": "1.0",
             "ce_id": id,
-            "ce_source": source or self._source,
+            "ce_source": source or self.source,
             "ce_type": type,
             "ce_broker": broker,
+            **self._encoder.headers(type),
             **(headers or {}),
         }
         given = tuple((name, _bytes(text)) for name, text in said.items())
         raw_key = None if key is None else _bytes(key)
-        mapped = () if self._mapper is None else self._mapper.headers(type, value, given, raw_key)
         if not isinstance(event, bytes) and not self._encoder.is_json(type):
             value = self._encoder.written(type, value)
-        self._transport.send(Output(self._topic, raw_key, value, (*given, *mapped)))
+        self._transport.send(Output(self._topic, raw_key, value, given))
         return id
 
     def publish_attributes(
@@ -120,7 +128,9 @@ class Publisher:
         return self.publish(document, id=id, key=key, headers=dict(headers), broker=broker, type=type, source=source)
 
     def _require_topic(self) -> None:
-        if not self._transport.partitions(self._topic):
+        if self._client is not None:
+            require_own(self._transport, self._client, self._topic, self._kept)
+        elif not self._transport.partitions(self._topic):
             raise missing_topic(self._topic)
         self._known = True
 

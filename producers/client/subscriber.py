@@ -41,6 +41,7 @@ class Subscriber(Registrant):
 
     A subscription with `groups=True` lets the router serve this client through topics that it shares with others. The
     client then reads them as the topic `groups` says, in every later life too, and leaves out what does not name it.
+    Whoever reads a shared topic sees the events and the names of all whom it serves: opt in where that is no secret.
 
         with Subscriber(config, "alice") as alice:
             alice.subscribe("b1", "stock.quote", "price < 100", id="cheap")
@@ -59,7 +60,7 @@ class Subscriber(Registrant):
         unite_s: float = 0.0,
         transport: Transport | Name = "confluent",
     ) -> None:
-        super().__init__(config, config.topics.subscriptions, transport)
+        super().__init__(config, "subscriptions", client, transport)
         self.client = client
         self._config = config
         self._mappers: dict[Mapped, Mapper | None] = {}

@@ -11,6 +11,7 @@ from infra.kafka.transport import away, missing_topic
 from producers.fence import Behind, Fence
 from state.config import Config
 from state.errors import HilcastError
+from state.topics import inboxes
 
 PATIENCE_S = 5.0
 
@@ -23,14 +24,15 @@ class BehindError(HilcastError):
         self.behind = behind
 
 
-def wait(config: Config, timeout_s: float = 60.0) -> None:
+def wait(config: Config, timeout_s: float = 60.0, *, client: str | None = None) -> None:
     """Return when every control event sent so far, by anybody, is in force at every broker.
 
-    Guarantee: what is published after this returned is judged by them all. Raises `BehindError` at the timeout.
+    Guarantee: what is published after this returned is judged by them all. Raises `BehindError` at the timeout. Where
+    clients have inboxes of their own: by anybody whose inboxes Kafka lets us see, or by one `client` alone.
     """
     require_topics(config)
     deadline = time.monotonic() + timeout_s
-    fence = Fence(config)
+    fence = Fence(config, client)
     try:
         behind = _patiently(config, fence, deadline)
     finally:
@@ -58,6 +60,6 @@ def require_topics(config: Config) -> None:
         existing = transport.topics()
     finally:
         transport.close()
-    for topic in (config.topics.subscriptions, config.topics.advertisements, config.topics.control):
+    for topic in (*inboxes(config), config.topics.control):
         if topic not in existing:
             raise missing_topic(topic)

@@ -8,8 +8,9 @@ import time
 from dataclasses import asdict
 
 from infra.kafka import open_transport
-from infra.kafka.reading import every
+from infra.kafka.reading import every, newest
 from infra.kafka.transport import Transport
+from infra.signing_keys import keyring
 from producers.cli import config_path
 from producers.commands.output import print_json
 from producers.fence import Fence
@@ -19,6 +20,7 @@ from state.control.agreed import Agreed, Agreements, configuration_record
 from state.control.facts import Fact, decode_fact
 from state.errors import HilcastError
 from state.messages import Output
+from state.signing import SIGNATURE, genuine_ones, signed
 
 SHOWN_MAX = 10
 POLL_S = 0.5
@@ -32,6 +34,7 @@ def apply(chosen: argparse.Namespace) -> int:
         agreements, facts = _read(transport, config)
         agreed = _agreed(agreements)
         before = config.adopting(bytes(agreed.shared), agreed.version)
+        config = config.fitted_with(before.fitted)  # what the router chose stays
         found = changes(before, config, [(*key, fact) for key, fact in facts.items()])
         if not chosen.json:
             print(_for_people(found))
@@ -67,9 +70,9 @@ def rebuild(chosen: argparse.Namespace) -> int:
 def _read(transport: Transport, config: Config) -> tuple[Agreements, dict[tuple[str, str, str, str], Fact]]:
     agreements = Agreements()
     facts: dict[tuple[str, str, str, str], Fact] = {}
-    for record in every(transport, config.topics.registry):
+    for record in genuine_ones(every(transport, config.topics.registry), keyring(config)):
         key = record.key or b""
-        if agreements.take(key, record.value):
+        if agreements.take(key, record.value) is not None:
             continue
         kind, *rest = key.decode("utf-8", "replace").split("/")
         if kind in ("subscription", "advertisement") and len(rest) == 3:
@@ -87,7 +90,11 @@ def _agreed(agreements: Agreements) -> Agreed:
 
 
 def _send(transport: Transport, config: Config, version: int, shared: bytes) -> int:
-    transport.send(Output(config.topics.registry, *configuration_record(version, shared)))
+    ring = keyring(config)
+    last = next(newest(transport, [config.topics.registry]), None)
+    if ring is None and last is not None and any(name == SIGNATURE for name, _ in last.headers):
+        raise HilcastError("signing-key", "records of this overlay are signed, and this configuration has no [signing]")
+    transport.send(signed(Output(config.topics.registry, *configuration_record(version, shared)), ring))
     transport.flush()
     return version
 

@@ -8,8 +8,9 @@ from itertools import islice
 
 from infra.kafka import open_transport
 from infra.kafka.reading import newest
-from infra.schema_registry import open_schemas
+from infra.schema_registry import prompt_schemas
 from producers.cli import config_path
+from producers.commands.open_choices import with_choices
 from producers.commands.output import print_json, table
 from producers.verify.independent_reader import read_publication
 from state.config import Config, load
@@ -20,6 +21,7 @@ from state.filters.grammar import parse
 from state.plain_events import plain_event
 from state.space.event_type import EventType
 from state.space.grid import Grid
+from state.topics import published
 
 LOOKED_AT_MAX = 100_000
 """Publications that are looked at to find some of the type."""
@@ -27,7 +29,7 @@ LOOKED_AT_MAX = 100_000
 
 def cost(chosen: argparse.Namespace) -> int:
     """Print what the filter would cost."""
-    config = load(config_path(chosen))
+    config = with_choices(load(config_path(chosen)))
     event_type = config.types.get(chosen.type)
     if event_type is None:
         raise HilcastError("unknown-type", f"{chosen.type!r} is none of {', '.join(config.types)}")
@@ -47,13 +49,15 @@ def sample_of(config: Config, event_type: EventType, count: int) -> tuple[list[d
     if count == 0:
         return [], "no sample was asked for"
     events: list[dict[str, object] | None] = []
-    schemas = open_schemas(config)
+    schemas = prompt_schemas(config, strict=True)
     try:
         transport = open_transport(config)
         try:
             config = config.with_topics(transport.topics())
             sources = {source.topic: source for source in config.sources if source.type == event_type.name}
-            for record in islice(newest(transport, [config.topics.publications, *sources]), LOOKED_AT_MAX):
+            others = {source.topic for source in config.sources} - set(sources)
+            topics = [topic for topic in published(config) if topic not in others]
+            for record in islice(newest(transport, topics), LOOKED_AT_MAX):
                 found = read_publication(record, config, sources.get(record.topic))
                 if found.type == event_type.name and found.fault is None:
                     written = event_type.written_in(found.format)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from infra.kafka import open_transport
 from infra.kafka.reading import newest
+from infra.schema_registry import prompt_schemas
 from producers.cli import config_path
 from producers.commands.output import Style, print_json, table
 from producers.verify.independent_reader import read_publication
@@ -62,6 +63,8 @@ def report(judgement: Judgement, style: Style) -> str:
 
 LOOKED_AT = 2_000
 """Publications, the newest ones, that are held against their types."""
+UNREAD_SHARE = 0.2
+"""From this share on it is said that events are not written in the format of their type."""
 
 
 def looks(config: Config) -> list[Check]:
@@ -71,22 +74,26 @@ def looks(config: Config) -> list[Check]:
     """
     from infra.doctor import Check
 
-    transport = open_transport(config)
+    transport, schemas = open_transport(config), prompt_schemas(config, strict=True)
     try:
         config = config.with_topics(transport.topics())
         sources = {source.topic: source for source in config.sources}
-        events: dict[str, list[dict[str, object]]] = {}
+        events: dict[str, list[dict[str, object] | None]] = {}
         for record in islice(newest(transport, published(config)), LOOKED_AT):
             found = read_publication(record, config, sources.get(record.topic))
             if found.fault is None:
-                event = plain_event(config.types[found.type], found.value, found.beside)
-                events.setdefault(found.type, []).extend([] if event is None else [event])
+                written = config.types[found.type].written_in(found.format)
+                event = plain_event(written, found.value, found.beside, schemas)
+                events.setdefault(found.type, []).append(event)
     finally:
         transport.close()
     checks = []
     for name, seen in sorted(events.items()):
-        said = unlike(likeness(config.types[name], seen))
-        detail = f"the newest {len(seen):,} look like their type"
+        read = [event for event in seen if event is not None]
+        said = unlike(likeness(config.types[name], read))
+        if len(read) <= (1 - UNREAD_SHARE) * len(seen):
+            said.insert(0, f"{1 - len(read) / len(seen):.0%} of the newest {len(seen):,} are not of their format")
+        detail = f"the newest {len(read):,} look like their type"
         advice = "see what producers send now, and `hilcast type --sample` for what it would look like"
         checks.append(Check(f"events {name}", True, "; ".join(said) or detail, advice if said else ""))
     return checks
@@ -98,7 +105,7 @@ def doctor(chosen: argparse.Namespace) -> int:
 
     config = load(config_path(chosen))
     found = checks(config, needed(config))
-    if all(check.ok for check in found if check.name in ("Kafka", "topics")):
+    if all(check.ok for check in found if check.name in ("Kafka", "topics", "schema registry")):
         found += looks(config)
     if chosen.json:
         print_json([dataclasses.asdict(check) for check in found])

@@ -26,8 +26,8 @@ def publish(chosen: argparse.Namespace) -> int:
     is_json = chosen.type not in config.types or config.types[chosen.type].format == "json"
     lines = _lines() if chosen.event == "-" else iter([chosen.event.encode()])
     headers = dict(_header(text) for text in chosen.header)
-    given = {"broker": chosen.broker, "type": chosen.type, "source": chosen.source}
-    with Publisher(config, **given, mapping=chosen.mapping) as publisher:
+    given = {"broker": chosen.broker, "type": chosen.type, "source": chosen.source, "client": chosen.client}
+    with Publisher(config, **given) as publisher:
         for number, line in enumerate(lines, 1):
             if number > 1 and chosen.id is not None:
                 raise HilcastError(
@@ -37,7 +37,7 @@ def publish(chosen: argparse.Namespace) -> int:
                 print(f"hilcast: event {number} is not a JSON object and will be refused (bad-event)", file=sys.stderr)
             # text is written in the format of its type
             event = line if is_json else line.decode("utf-8", "replace")
-            print(f"{chosen.source}#{publisher.publish(event, id=chosen.id, key=chosen.key, headers=headers)}")
+            print(f"{publisher.source}#{publisher.publish(event, id=chosen.id, key=chosen.key, headers=headers)}")
     return 0
 
 

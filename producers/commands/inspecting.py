@@ -24,12 +24,21 @@ from typing import Any
 import redis
 
 from producers.cli import config_path
+from producers.commands.open_choices import with_choices
 from producers.commands.output import print_json, table
+from producers.commands.range_words import RangeWords
 from producers.commands.shared_topics import describe_sharing, sharing_for_people
+from state.compiled_part import join_ranges
 from state.config import Config, load
 from state.errors import HilcastError
+from state.explain import box_text
 from state.keys import Key, index_keys
 from state.redis_index import RedisIndex, Version, away
+from state.reductions.interval_table import range_ids
+from state.space.boxes import Boxes
+from state.space.event_type import EventType
+from state.space.packing import Geometry, unpack
+from state.space.ranges import Ranges
 
 FIGURES = ("received", "forwarded", "withheld", "held_back", "ranges", "negative_boxes", "bytes")
 SOMETIMES = ("held_back", "ranges", "negative_boxes")
@@ -63,7 +72,7 @@ class Part:
 
 def inspect(chosen: argparse.Namespace) -> int:
     """Print what all brokers, one broker, or one type at one broker hold."""
-    config = load(config_path(chosen))
+    config = with_choices(load(config_path(chosen)))
     if chosen.broker is not None and chosen.broker not in config.overlay.brokers:
         raise HilcastError("unknown-broker", f"{chosen.broker!r} is none of {', '.join(config.overlay.brokers)}")
     if chosen.type is not None and chosen.type not in config.types:
@@ -74,6 +83,7 @@ def inspect(chosen: argparse.Namespace) -> int:
     found = [describe(config, parts, broker, name) for broker in brokers for name in types]
     if chosen.type is not None:
         found[0] |= _details(parts, chosen.broker, chosen.type)
+        found[0]["asked"] = asked_words(config, chosen.broker, chosen.type, chosen.ranges)
     sharing = describe_sharing(config, brokers)
     if chosen.json:
         shown = [f | {"distribution": sharing[f["broker"]]} if f["broker"] in sharing else f for f in found]
@@ -85,44 +95,68 @@ def inspect(chosen: argparse.Namespace) -> int:
 
 def read_parts(config: Config, keys: Sequence[Key]) -> dict[Key, Part]:
     """These parts, as far as this Redis knows of them."""
-    index = RedisIndex(config)
-    client: Any = redis.Redis.from_url(config.deployment.redis, **config.redis)
+    reader = PartReader(config)
     try:
-        run, generation = index.current()
-        vector = {} if generation is None else index.vector(generation)[1]
-        pipe = client.pipeline(transaction=False)
-        for key in keys:
-            name = f"{config.deployment.prefix}:{key.broker}:{key.type}:{key.part}"
-            for what in ("meta", "local", "links"):
-                pipe.hgetall(f"{name}:{what}")
-        told = [_texts(stored) for stored in pipe.execute()]
-        for key, meta in zip(keys, told[::3], strict=True):
-            name = f"{config.deployment.prefix}:{key.broker}:{key.type}:{key.part}"
-            pipe.strlen(f"{name}:index:{meta.get('generation')}")
-        answers, sizes = iter(told), iter(pipe.execute())
-        reduced = iter(index.reduced([(key, n) for key in keys for n in config.overlay.neighbours(key.broker)]))
-        parts = {}
-        for key in keys:
-            version, neighbours = vector.get(str(key)), config.overlay.neighbours(key.broker)
-            meta, local, links = (next(answers) for _ in range(3))
-            towards = {n: next(reduced) for n in neighbours}
-            valid = version is not None and version.run == run
-            parts[key] = Part(key, version, valid, meta, local, links, towards, next(sizes), frozenset(local))
-        return _complete(index, parts)
+        return reader.complete(reader.read(keys))
     except redis.RedisError as error:
         raise away(error) from error
     finally:
-        index.close()
-        client.close()
+        reader.close()
 
 
-def _complete(index: RedisIndex, parts: dict[Key, Part]) -> dict[Key, Part]:
-    """Read the ids of parts with more subscriptions than the readable half shows from the packed one."""
-    cut = [key for key, part in parts.items() if part.count("subscriptions") > len(part.local)]
-    for key, loaded in zip(cut, index.newest(cut), strict=True):
-        if loaded is not None:
-            parts[key] = replace(parts[key], ids=frozenset(loaded[1].ids))
-    return parts
+class PartReader:
+    """Reads parts, again and again, on one connection; raises what Redis's client raises."""
+
+    def __init__(self, config: Config, *, timeout_s: float = 5.0) -> None:
+        self.index = RedisIndex(config, timeout_s=timeout_s)
+        self._config = config
+        settings = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s, **config.redis}
+        self._client: Any = redis.Redis.from_url(config.deployment.redis, **settings)
+
+    def standing(self) -> tuple[str, dict[str, Version]]:
+        """The Redis that is up now, and the version of every part that is in force."""
+        run, generation = self.index.current()
+        return run, {} if generation is None else self.index.vector(generation)[1]
+
+    def read(
+        self, keys: Sequence[Key], standing: tuple[str, Mapping[str, Version]] | None = None, *, local: bool = True
+    ) -> dict[Key, Part]:
+        """The readable half of these parts; without `local` not who subscribed, so that its size has a bound."""
+        run, vector = self.standing() if standing is None else standing
+        told = ("meta", "links", "local") if local else ("meta", "links")
+        pipe = self._client.pipeline(transaction=False)
+        for key in keys:
+            for what in told:
+                pipe.hgetall(f"{self._name(key)}:{what}")
+        answers = [_texts(stored) for stored in pipe.execute()]
+        for key, meta in zip(keys, answers[:: len(told)], strict=True):
+            pipe.strlen(f"{self._name(key)}:index:{meta.get('generation')}")
+        sizes, read = iter(pipe.execute()), iter(answers)
+        near = {key: self._config.overlay.neighbours(key.broker) for key in keys}
+        reduced = iter(self.index.reduced([(key, n) for key in keys for n in near[key]]))
+        parts = {}
+        for key in keys:
+            meta, links, ids = next(read), next(read), next(read) if local else {}
+            version = vector.get(str(key))
+            valid = version is not None and version.run == run
+            towards = {n: next(reduced) for n in near[key]}
+            parts[key] = Part(key, version, valid, meta, ids, links, towards, next(sizes), frozenset(ids))
+        return parts
+
+    def _name(self, key: Key) -> str:
+        return f"{self._config.deployment.prefix}:{key.broker}:{key.type}:{key.part}"
+
+    def complete(self, parts: dict[Key, Part]) -> dict[Key, Part]:
+        """Read the ids of parts with more subscriptions than the readable half shows from the packed one."""
+        cut = [key for key, part in parts.items() if part.count("subscriptions") > len(part.local)]
+        for key, loaded in zip(cut, self.index.newest(cut), strict=True):
+            if loaded is not None:
+                parts[key] = replace(parts[key], ids=frozenset(loaded[1].ids))
+        return parts
+
+    def close(self) -> None:
+        self.index.close()
+        self._client.close()
 
 
 def _texts(stored: Mapping[bytes, bytes]) -> dict[str, str]:
@@ -149,11 +183,11 @@ def describe(config: Config, parts: Mapping[Key, Part], broker: str, type_name: 
         "bytes": sum(part.size for part in held),
         "epoch": None if newest is None else newest.epoch,
         "built": max((part.meta.get("built", "") for part in held), default=None),
-        "neighbours": [_towards(here, n) for n in config.overlay.neighbours(broker)],
+        "neighbours": [summed(here, n) for n in config.overlay.neighbours(broker)],
     }
 
 
-def _towards(parts: Sequence[Part], neighbour: str) -> dict[str, Any]:
+def summed(parts: Sequence[Part], neighbour: str) -> dict[str, Any]:
     """What these parts of a broker do for one neighbour, summed."""
     figures = [part.reduced[neighbour] for part in parts]
 
@@ -183,11 +217,41 @@ def _details(parts: Mapping[Key, Part], broker: str, type_name: str) -> dict[str
                 "boxes": part.count("boxes"),
                 "bytes": part.size,
                 "links": dict(sorted(part.links.items())),
-                "neighbours": [_towards([part], n) for n in sorted(part.reduced)],
+                "neighbours": [summed([part], n) for n in sorted(part.reduced)],
             }
             for part in here
         ],
     }
+
+
+def asked_words(config: Config, broker: str, type_name: str, all_of_them: bool) -> dict[str, list[str]]:
+    """By neighbour what it asked for here, in words, from the index itself; with `all_of_them` each box and range."""
+    event_type = config.types[type_name]
+    index = RedisIndex(config)
+    try:
+        held = index.newest([key for key in index_keys(config, (broker,)) if key.type == type_name])
+    except redis.RedisError as error:
+        raise away(error) from error
+    finally:
+        index.close()
+    links: dict[str, list[Geometry]] = {}
+    for loaded in held:
+        for neighbour, packed in (loaded[1].links if loaded is not None else {}).items():
+            links.setdefault(neighbour, []).append(unpack(packed))
+    return {n: _asked(event_type, some, all_of_them) for n, some in sorted(links.items())}
+
+
+def _asked(event_type: EventType, held: Sequence[Geometry], all_of_them: bool) -> list[str]:
+    boxes = Boxes.concatenated([one for one in held if isinstance(one, Boxes)], event_type.d)
+    ranges = join_ranges([one for one in held if isinstance(one, Ranges)])
+    if all_of_them:
+        return [*(box_text(event_type, low, high) for low, high in boxes), *range_ids(ranges)]
+    said = [RangeWords(event_type).say(ranges)] if len(ranges) else []
+    if len(boxes):
+        ((low, high),) = boxes.bounding()
+        counted = f"{len(boxes):,} box{'' if len(boxes) == 1 else 'es'}"
+        said.append(f"{counted}, within {box_text(event_type, low, high)}")
+    return said
 
 
 def _for_people(found: list[dict[str, Any]], chosen: argparse.Namespace) -> str:
@@ -253,6 +317,9 @@ def _details_for_people(found: Mapping[str, Any]) -> list[str]:
     towards = [([p["part"], n["neighbour"]], n) for p in parts for n in p["neighbours"]]
     if towards:
         text += ["", _reductions(["part", "to"], towards)]
+    asked = [[neighbour, one] for neighbour, said in found["asked"].items() for one in said]
+    if asked:
+        text += ["", table(["asked by", "what"], asked)]
     if found["local"]:
         text += ["", table(["subscription", "client -> destination | checked exactly"], list(found["local"].items()))]
     return text

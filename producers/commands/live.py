@@ -18,7 +18,7 @@ from infra.kafka.dialects import librdkafka
 from infra.kafka.reading import between
 from infra.kafka.transport import away, missing_topic
 from producers.cli import config_path
-from producers.commands.output import print_json, table
+from producers.commands.output import Style, print_json, table
 from producers.commands.shared_topics import by_broker, methods_for_people
 from state.config import Config, load
 from state.redis_index import RedisIndex
@@ -31,42 +31,56 @@ _TIMEOUT_S = 10.0
 
 
 def status(chosen: argparse.Namespace) -> int:
-    """Print the figures."""
+    """Print the figures; with `--watch` again and again, on a terminal in place."""
     config = load(config_path(chosen))
     transport = open_transport(config)
     try:
-        if not transport.partitions(config.topics.progress):
-            raise missing_topic(config.topics.progress)
-        found = {
-            "deployment": config.deployment.name,
-            "figures": figures(config),
-            "queries": queries(recent_batches(config, transport), lags(config, transport)),
-        }
+        while True:
+            found = looked(config, transport)
+            if chosen.json:
+                print_json(found)
+            else:
+                clear = "\x1b[H\x1b[2J" if chosen.watch is not None and Style().on else ""
+                print(clear + _for_people(found), flush=True)
+            if chosen.watch is None:
+                return 0
+            time.sleep(chosen.watch)
     finally:
         transport.close()
-    if chosen.json:
-        print_json(found)
-    else:
-        print(_for_people(found))
-    return 0
+
+
+def looked(config: Config, transport: Transport) -> dict[str, object]:
+    """What `status` shows, as it is now."""
+    if not transport.partitions(config.topics.progress):
+        raise missing_topic(config.topics.progress)
+    return {
+        "deployment": config.deployment.name,
+        "figures": figures(config),
+        "queries": queries(recent_batches(config, transport), lags(config, transport)),
+    }
 
 
 # ── figures of this deployment ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def figures(config: Config) -> dict[str, object]:
-    """The counts that the job keeps in Redis, and what follows from them; why there are none if Redis is away.
-
-    `entries_saved` is what neighbours were not sent of what they would have been without reductions, entry by entry (or
-    range by range). Where what covered much is withdrawn again and again, it may be below 0.
-    """
+    """The counts that the job keeps in Redis, and what follows from them; why there are none if Redis is away."""
     index = RedisIndex(config, timeout_s=2.0)
     try:
-        raw = {name: float(value) for name, value in index.figures().items()}
+        return counted(index.figures())
     except redis.RedisError as error:
         return {"redis": f"away ({type(error).__name__})"}
     finally:
         index.close()
+
+
+def counted(stored: Mapping[str, str]) -> dict[str, object]:
+    """The counts of a deployment as they are stored, by name.
+
+    `entries_saved` is what neighbours were not sent of what they would have been without reductions, entry by entry (or
+    range by range). Where what covered much is withdrawn again and again, it may be below 0.
+    """
+    raw = {name: float(value) for name, value in stored.items()}
     named = {**dict.fromkeys(ALWAYS, 0.0), **{name: value for name, value in raw.items() if ":" not in name}}
     counts: dict[str, object] = {name: _whole(value) for name, value in sorted(named.items())}
     counts["links"] = {
@@ -79,6 +93,7 @@ def figures(config: Config) -> dict[str, object]:
     offered, sent = raw.get("entries_offered", 0.0), raw.get("entries_sent", 0.0)
     counts["entries_saved"] = _whole(offered - sent)
     counts |= {f"pruned_{name[7:]}": _whole(n) for name, n in sorted(raw.items()) if name.startswith("pruned:")}
+    counts |= {f"refused_{name[8:]}": _whole(n) for name, n in sorted(raw.items()) if name.startswith("refused:")}
     counts |= {f"lost_{name[5:]}": _whole(n) for name, n in sorted(raw.items()) if name.startswith("lost:")}
     return counts
 
@@ -103,20 +118,50 @@ def recent_batches(config: Config, transport: Transport) -> dict[tuple[str, str]
     return found
 
 
-def lags(config: Config, transport: Transport) -> dict[tuple[str, str], int]:
+def lags(config: Config, transport: Transport, admin: AdminClient | None = None) -> dict[tuple[str, str], int]:
     """By deployment and query: how many records of its input it has not committed yet, as any lag tool shows them."""
-    admin = AdminClient({**librdkafka(config), "log_level": 0})
+    admin = admin or open_admin(config)
     try:
-        listed = admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result()
-        found = {}
-        for name in sorted(group.group_id for group in listed.valid):
-            for query in ("control", "route"):
-                head = f"{config.deployment.prefix}.{query}."
-                if name.startswith(head):
-                    found[name.removeprefix(head), query] = _lag(admin, transport, name)
-        return found
+        return {
+            (name, query): _lag(admin, transport, f"{config.deployment.prefix}.{query}.{name}")
+            for name, query in _groups(config, admin)
+        }
     except KafkaException as error:
         raise away(config.deployment.kafka, error.args[0].str()) from error
+
+
+def drivers(config: Config, admin: AdminClient | None = None) -> dict[str, bool]:
+    """By deployment that ever ran: whether a driver has its lease, which is a membership of its control group."""
+    admin = admin or open_admin(config)
+    try:
+        names = {
+            f"{config.deployment.prefix}.control.{name}": name
+            for name, query in _groups(config, admin)
+            if query == "control"
+        }
+        if not names:
+            return {}
+        asked = admin.describe_consumer_groups(sorted(names), request_timeout=_TIMEOUT_S)
+        return {names[group]: bool(found.result().members) for group, found in asked.items()}
+    except KafkaException as error:
+        raise away(config.deployment.kafka, error.args[0].str()) from error
+
+
+def open_admin(config: Config) -> AdminClient:
+    """What asks Kafka about groups; it may be kept and asked again."""
+    return AdminClient({**librdkafka(config), "log_level": 0})
+
+
+def _groups(config: Config, admin: AdminClient) -> list[tuple[str, str]]:
+    """Deployment and query of every group of ours."""
+    listed = admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result()
+    heads = {query: f"{config.deployment.prefix}.{query}." for query in ("control", "route")}
+    return sorted(
+        (group.group_id.removeprefix(head), query)
+        for group in listed.valid
+        for query, head in heads.items()
+        if group.group_id.startswith(head)
+    )
 
 
 def _lag(admin: AdminClient, transport: Transport, group: str) -> int:

@@ -33,7 +33,7 @@ def subscribe(chosen: argparse.Namespace) -> int:
 
 
 def unsubscribe(chosen: argparse.Namespace) -> int:
-    with Subscriber(load(config_path(chosen)), "") as subscriber:
+    with Subscriber(load(config_path(chosen)), chosen.client) as subscriber:
         return _print(
             lambda: subscriber.withdraw(
                 chosen.broker, chosen.type, chosen.id, version=chosen.version, timeout_s=chosen.timeout
@@ -42,7 +42,7 @@ def unsubscribe(chosen: argparse.Namespace) -> int:
 
 
 def advertise(chosen: argparse.Namespace) -> int:
-    with Advertiser(load(config_path(chosen)), chosen.publisher) as advertiser:
+    with Advertiser(load(config_path(chosen)), chosen.publisher, client=chosen.client) as advertiser:
         request = advertiser.request(
             chosen.broker,
             chosen.type,
@@ -55,7 +55,7 @@ def advertise(chosen: argparse.Namespace) -> int:
 
 
 def unadvertise(chosen: argparse.Namespace) -> int:
-    with Advertiser(load(config_path(chosen)), "") as advertiser:
+    with Advertiser(load(config_path(chosen)), chosen.client) as advertiser:
         return _print(
             lambda: advertiser.withdraw(
                 chosen.broker, chosen.type, chosen.id, version=chosen.version, timeout_s=chosen.timeout
@@ -82,7 +82,7 @@ def wait(chosen: argparse.Namespace) -> int:
     """Wait for the fence; say who is behind if it takes too long."""
     began = time.monotonic()
     try:
-        wait_in_force(load(config_path(chosen)), chosen.timeout)
+        wait_in_force(load(config_path(chosen)), chosen.timeout, client=chosen.client)
     except BehindError as error:
         if chosen.json:
             behind = [{"broker": b.broker, "deployment": b.deployment, "missing": b.missing} for b in error.behind]

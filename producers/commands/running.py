@@ -8,10 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infra.kafka.acl import Acls
+from infra.kafka.scram import ScramUsers
 from infra.kafka.topic_keeper import TopicKeeper
 from producers.cli import config_path
 from producers.commands.output import print_json
+from state.access import grants
 from state.config import Config, load
+from state.topics import of_client
 
 if TYPE_CHECKING:
     from infra.local.services import LocalServices
@@ -22,9 +26,41 @@ ROOT = Path(__file__).parents[2]
 def up(chosen: argparse.Namespace) -> int:
     """Start what does not run, create the topics, print the addresses."""
     config = load(config_path(chosen))
-    _services(chosen, config).up()
-    TopicKeeper(config).ensure_needed()
+    services = _services(chosen, config)
+    services.up()
+    if chosen.secure:
+        _furnish(services, config, config_path(chosen))
+    else:
+        TopicKeeper(config).ensure_needed()
     return 0
+
+
+def _furnish(services: LocalServices, config: Config, path: Path) -> None:
+    """Give a secured Kafka its users, topics and rights, and each of them a configuration to work with."""
+    from infra.local.credentials import BOOTSTRAP, INSPECTOR, user_of
+
+    held = services.credentials
+    assert held is not None, "secured services have credentials"
+    security, directory, url = config.security, path.resolve().parent, services.redis
+    job, operators = user_of(security.job), [user_of(principal) for principal in security.operators]
+    clients = {name: user_of(client.principal) for name, client in security.clients.items()}
+    files = {}
+    for user in dict.fromkeys([BOOTSTRAP, job, *operators, *clients.values()]):
+        redis_user = job if user == job else INSPECTOR if user in operators else None
+        signs = user == job or user in operators
+        files[user] = held.write_configuration(config, directory, user, url=url, redis_user=redis_user, signs=signs)
+    bootstrap = load(files[BOOTSTRAP])
+    ScramUsers(bootstrap).put({user: held.password(user) for user in files if user != BOOTSTRAP})
+    keeper = TopicKeeper(bootstrap)
+    keeper.ensure_needed()
+    for name in clients if security.own else ():
+        keeper.create(of_client(bootstrap, name))
+    Acls(bootstrap).give(grants(bootstrap))
+    if not url.startswith("rediss:"):
+        print("redis speaks no TLS: the redis-server that was found was built without it")
+    print("credentials and configurations, each for one principal:")
+    for user, file in files.items():
+        print(f"  {user}: --config {file}")
 
 
 def down(chosen: argparse.Namespace) -> int:
@@ -37,7 +73,10 @@ def _services(chosen: argparse.Namespace, config: Config) -> LocalServices:
     from infra.local.services import DATA, LocalServices
 
     data = chosen.data or config_path(chosen).resolve().parent / DATA
-    return LocalServices(data, kafka=config.deployment.kafka, redis=config.deployment.redis, say=print)
+    guarded = None
+    if getattr(chosen, "secure", False):
+        guarded = config.security.job.partition(":")[2], config.deployment.prefix
+    return LocalServices(data, kafka=config.deployment.kafka, redis=config.deployment.redis, say=print, guarded=guarded)
 
 
 def topics(chosen: argparse.Namespace) -> int:

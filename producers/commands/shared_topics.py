@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
 import redis
 
 from infra.kafka import open_transport
 from infra.kafka.reading import every
 from producers.commands.output import table
 from state.config import Config
-from state.distribution.assignment import BROADCAST, Assignment
+from state.distribution.assignment import BROADCAST, Assignment, shared_topic
 from state.errors import HilcastError
 from state.messages import Record, Span, read_spans
 from state.redis_index import RedisIndex, away
@@ -84,12 +85,23 @@ def shared_topics(
     }
     if BROADCAST in readers:
         named[topics.broadcast(broker)] = (None, len(readers[BROADCAST]))
+    if assignment is not None and assignment.sets is not msgspec.UNSET:
+        named = _by_set(config, broker, assignment, numbered)
     for topic in sorted(spans or ()):
         named.setdefault(topic, (None, 0))
     return [
         {"topic": topic, "type": type_name, "members": members, "spans_open": None if spans is None else spans[topic]}
         for topic, (type_name, members) in named.items()
     ]
+
+
+def _by_set(
+    config: Config, broker: str, assignment: Assignment, numbered: Mapping[int, str]
+) -> dict[str, tuple[str | None, int]]:
+    """By shared topic, where each set of clients has its own: the type, and how many read it."""
+    sets, numbers = {assignment.set_of(client) for client in assignment.clients}, list(assignment.readers())
+    of_number = {shared_topic(config.topics, broker, n, of): numbered.get(n) for n in numbers for of in sets}
+    return {t: (of_number[t], len(clients)) for t, clients in assignment.topics(config.topics, broker).items()}
 
 
 def count_open(records: Iterable[Record]) -> dict[str, Counter[str]]:

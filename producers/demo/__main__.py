@@ -1,4 +1,4 @@
-"""`python -m producers.demo [--events N] [--seed N] [--keep]`"""
+"""`python -m producers.demo [--events N] [--seed N] [--keep] [--ui]`"""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=70, metavar="N", help="publications of each half (70)")
     parser.add_argument("--seed", type=int, default=7, metavar="N", help="of the random quotes (7)")
     parser.add_argument("--keep", action="store_true", help="keep data and logs in var/demo")
+    parser.add_argument("--ui", action="store_true", help="then go on, with the console in the browser, until Ctrl-C")
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # to be told to go is to stop in order
     try:
-        return 0 if play(chosen.events, chosen.seed, chosen.keep) else 1
+        return 0 if play(chosen.events, chosen.seed, chosen.keep, chosen.ui) else 1
     except HilcastError as error:
         print(f"hilcast: {error}", file=sys.stderr)
         return 1

@@ -6,10 +6,12 @@ services and job ─> subscribe (one is refused, some come later) ─> wait ─>
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Sequence
 
 from infra.kafka import open_transport
+from infra.local.ports import free_port
 from producers.client.delivery import Delivery
 from producers.client.inbox import RefusedError
 from producers.client.publisher import Publisher
@@ -25,10 +27,12 @@ from state.config import Config
 from state.flooding import Judgement
 
 PATIENCE_S = 240.0
+GUEST = "guest"
+"""As whom the page of `--ui` subscribes and publishes."""
 
 
-def play(events: int, seed: int, keep: bool) -> bool:
-    """Play everything; whether nothing was missing and nothing wrong."""
+def play(events: int, seed: int, keep: bool, ui: bool = False) -> bool:
+    """Play everything; whether nothing was missing and nothing wrong. With `ui` quotes go on until Ctrl-C."""
     narrator = Narrator()
     promise = "hilcast: content-based publish/subscribe on Kafka, Spark Structured Streaming and Redis"
     narrator.say(narrator.style("1", promise))
@@ -43,6 +47,8 @@ def play(events: int, seed: int, keep: bool) -> bool:
             show.change()
             show.publish(events)
             fine = show.reckon()
+            if ui:
+                show.open_house()
         finally:
             show.close()
         if not fine:
@@ -185,6 +191,27 @@ class Show:
         took = self.narrator.style("2", f"({self.narrator.seconds:.0f} s in all)")
         self.narrator.say(f"\n  {self.narrator.style('1;32' if fine else '1;31', verdict)} {took}")
         return fine
+
+    def open_house(self) -> None:
+        """Let people look, and take part as a guest, while quotes go on."""
+        from producers.commands.ui import serve
+
+        self.narrator.title("Open house: the overlay in the browser, two quotes a second")
+        closing = threading.Event()
+        trickle = threading.Thread(target=self._trickle, args=(closing,), daemon=True)
+        trickle.start()
+        try:
+            serve(self.config, "127.0.0.1", free_port(), None, GUEST)
+        finally:
+            closing.set()
+            trickle.join(10.0)
+
+    def _trickle(self, closing: threading.Event) -> None:
+        with Publisher(self.config, type=TYPE, source="exchange") as publisher:
+            while not closing.wait(0.5):
+                self.published += 1
+                broker = self.config.overlay.brokers[self.published % len(self.config.overlay.brokers)]
+                publisher.publish(self.quote(), id=f"q{self.published}", key=broker, broker=broker)
 
     def close(self) -> None:
         for client in self.clients.values():

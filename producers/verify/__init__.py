@@ -21,15 +21,17 @@ from dataclasses import replace
 from infra.kafka import Transport, open_transport
 from infra.kafka.reading import every
 from infra.kafka.transport import Partition
-from infra.schema_registry import open_schemas
+from infra.schema_registry import prompt_schemas
+from infra.signing_keys import keyring
 from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
 from producers.verify.independent_reader import identity, read_delivered, read_publication
 from producers.verify.route_log import RouteLog, control_progress
 from producers.verify.shared_deliveries import cut_for_members, opted, read_memberships, served, shared_topics
 from state.config import Config
-from state.flooding import NEVER, Claim, ControlHistory, Delivered, Judgement, Publication, judge
-from state.messages import Record
-from state.topics import published
+from state.flooding import NEVER, Claim, ControlHistory, Delivered, Judgement, Progress, Publication, judge
+from state.messages import Record, speaker
+from state.signing import genuine_ones
+from state.topics import inboxes, published
 
 __all__ = ["Verification", "verify"]
 
@@ -77,13 +79,16 @@ class Verification:
         self.subscriptions: list[Claim] = []
         self.publications: list[Publication] = []
         self.deliveries: list[Delivered] = []
+        self.set_aside: list[Delivered] = []
+        """Deliveries that their destination did not take: dead letters `sink-refused`."""
 
     def run(self) -> Judgement:
         """Read everything, in the order that makes it consistent, and judge it."""
         topics = self._topics
         progress = list(self._read(topics.progress))
         log = RouteLog(progress)
-        asked = sinks(self.config, self._read(topics.subscriptions))
+        self.config = self.config.with_own(self._transport.topics())
+        asked = sinks(self.config, self._read(*self._inboxes(advertisements=False)))
         self.config = self.config.with_topics(self._transport.topics(), asked)
         destinations = self._destinations(asked)
         shared = shared_topics(self.config, self._transport.topics())
@@ -93,20 +98,19 @@ class Verification:
         log.add(self._read(topics.routed))
         self.publications = self._publications(log)
         self._say(f"{len(self.publications)} publications")
-        control = ControlHistory(
-            self.config.overlay.brokers,
-            {name: self._times(name) for name in (topics.subscriptions, topics.advertisements, topics.control)},
-            control_progress(progress),
-            self.config.fence_rounds(),
-        )
-        receipts, facts = read_receipts(self._read(topics.receipts)), read_facts(self._read(topics.registry))
-        inboxes = {inbox: list(self._read(inbox)) for inbox in (topics.subscriptions, topics.advertisements)}
-        histories = {
-            inbox: HistoryReader(self.config, inbox, records, receipts, control, facts).claims()
-            for inbox, records in inboxes.items()
-        }
-        members = opted(self.config, inboxes[topics.subscriptions], (fact for _, _, fact in facts))
-        self.subscriptions = histories[topics.subscriptions]
+        control = self._control(control_progress(progress))
+        receipts = read_receipts(self._read(*self._receipts()))
+        facts = read_facts(genuine_ones(self._read(topics.registry), keyring(self.config)))
+        histories: dict[bool, list[Claim]] = {False: [], True: []}
+        members: set[str] = set()
+        for advertisements in histories:
+            for inbox in self._inboxes(advertisements=advertisements):
+                records = list(self._read(inbox))
+                reader = HistoryReader(self.config, inbox, records, receipts, control, facts)
+                histories[advertisements] += reader.claims()
+                members |= set() if advertisements else opted(self.config, records, ())
+        members |= opted(self.config, (), (fact for _, _, fact in facts))
+        self.subscriptions = histories[False]
         self._say(f"{len(self.subscriptions)} subscriptions")
         self._drop_old()
         return judge(
@@ -114,11 +118,19 @@ class Verification:
             self.publications,
             self.deliveries,
             self.subscriptions,
-            histories[topics.advertisements],
+            histories[True],
             cut_ms=cut_for_members(self.config, self._cut([*destinations, *shared]), shared, members),
             cut_publications=any(self._first(name) > 0 for name in self._inputs()),
-            schemas=open_schemas(self.config),
+            schemas=prompt_schemas(self.config, strict=True),
+            set_aside=self.set_aside,
         )
+
+    def _control(self, progress: list[Progress]) -> ControlHistory:
+        """When what was said was in force; a client's own inbox that nobody reads yet holds up none."""
+        read = {topic for line in progress for topic in line.offsets} if self.config.security.own else None
+        found = [inbox for inbox in inboxes(self.config) if read is None or inbox in read]
+        times = {name: self._times(name) for name in (*found, self._topics.control)}
+        return ControlHistory(self.config.overlay.brokers, times, progress, self.config.fence_rounds())
 
     def _shared(self, topics: list[str]) -> list[Delivered]:
         """Deliveries through shared topics; a span is announced before what it holds, so spans are read afterwards."""
@@ -183,7 +195,10 @@ class Verification:
                 place = (last["hilcast_topic"], int(last["hilcast_partition"]), int(last["hilcast_offset"]))
             except (KeyError, ValueError):
                 continue  # not written by the router
-            letters[place] = last.get("hilcast_code", "")
+            if last.get("hilcast_code") == "sink-refused" and "hilcast_destination" in last:
+                self.set_aside += [d._replace(topic=last["hilcast_destination"]) for d in read_delivered(record)]
+            else:
+                letters[place] = last.get("hilcast_code", "")
         return letters
 
     def _drop_old(self) -> None:
@@ -197,6 +212,15 @@ class Verification:
         self.deliveries = [d for d in self.deliveries if (d.source, d.id) not in old]
 
     # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _inboxes(self, *, advertisements: bool) -> list[str]:
+        """Those of one kind, everybody's or each client's own."""
+        return [topic for topic in inboxes(self.config) if speaker(topic, self.config)[0] == advertisements]
+
+    def _receipts(self) -> list[str]:
+        """Where answers are."""
+        own = [topic for topic in self._transport.topics() if topic.startswith(self._topics.receipts_of(""))]
+        return [self._topics.receipts, *(sorted(own) if self.config.security.own else [])]
 
     def _destinations(self, sinks: set[str]) -> list[str]:
         existing = self._transport.topics()

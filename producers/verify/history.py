@@ -26,7 +26,9 @@ from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.tree import Filter
 from state.flooding import NEVER, Claim, ControlHistory, Stand
-from state.messages import Record, owner_of, read_registration, split_key
+from state.formats import UNREADABLE
+from state.messages import Record, owner_of, read_registration, speaker, split_key
+from state.names import parted
 
 Key = tuple[str, str, str]
 """Broker, type, id."""
@@ -40,7 +42,7 @@ def read_receipts(records: Iterable[Record]) -> Receipts:
     for record in records:
         try:
             receipt = msgspec.json.decode(record.value or b"", type=Receipt)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             continue  # not written by a control query
         found[receipt.place].append((record.timestamp_ms, receipt))
     return found
@@ -84,10 +86,14 @@ class HistoryReader:
         self._inbox = inbox
         self._records = records
         self._receipts = receipts
-        self._advertisements = inbox == config.topics.advertisements
+        self._advertisements, client = speaker(inbox, config)
         kind = "advertisement" if self._advertisements else "subscription"
         first = records[0].offset if records else NEVER
-        self._deleted = [(key, fact) for of, key, fact in facts if of == kind and fact.offset < first]
+        self._deleted = [
+            ((broker, type_name, parted(id)[1]), fact)
+            for of, (broker, type_name, id), fact in facts
+            if of == kind and fact.offset < first and parted(id)[0] == client
+        ]
         self._force = self._forces(control)
 
     def _forces(self, control: ControlHistory) -> dict[float, float]:
@@ -191,7 +197,7 @@ class HistoryReader:
         try:
             event = read_registration(record, self._config)
         except HilcastError:
-            owner = owner_of(record, self._advertisements)
+            owner = owner_of(record, self._config)
             return owner, self._destination(owner or "", None), None, None
         owner = event.owner or ""
         return owner, self._destination(owner, event.sink), self._filter(event.filter, key[1]), event.ttl_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import msgspec
 
@@ -10,9 +11,9 @@ from producers.client.delivery import header, read_shared
 from state.config import Config, Source
 from state.flooding import Delivered, Publication
 from state.messages import Record, delivery_id
-from state.names import FORMAT_HEADER
+from state.names import OUR_HEADERS
 from state.plain_events import beside_of
-from state.space.event_type import Format, format_named
+from state.space.event_type import Format, format_said
 
 ATTRIBUTES = ("specversion", "id", "source", "type", "broker")
 
@@ -41,6 +42,9 @@ def read_publication(record: Record, config: Config, source: Source | None = Non
             "broker": (source.broker or "").encode() or dict(record.headers).get(source.broker_header or "") or None,
         }
         found = {name: found[name] or defaults[name] for name in ATTRIBUTES}
+    kind, client = config.topics.client_of(record.topic) or ("", "")
+    if kind == "publications" and not structured and found["source"] is None:
+        found["source"] = (config.security.source_of(client) or "").encode() or None
     broker, type_name = _text(found["broker"]), _text(found["type"])
     return Publication(
         source=found["source"] or b"",
@@ -52,13 +56,13 @@ def read_publication(record: Record, config: Config, source: Source | None = Non
         sent_ms=float(record.timestamp_ms),
         beside=beside_of(config.types[type_name], record.headers, record.key) if type_name in config.types else {},
         format="json" if structured else _format(record, source),
-        fault=_fault(found, broker, type_name, config),
-        size=len(record.key or b"") + len(record.value or b"") + _header_bytes(record),
+        fault=_fault(found, broker, type_name, config) or _foreign(record, found["source"], type_name, config),
+        size=len(record.key or b"") + len(record.value or b"") + _header_bytes(record.headers),
     )
 
 
-def _header_bytes(record: Record) -> int:
-    return sum(len(name.encode("utf-8", "replace")) + len(value or b"") for name, value in record.headers)
+def _header_bytes(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    return sum(len(name.encode("utf-8", "replace")) + len(value or b"") for name, value in headers)
 
 
 def read_delivered(record: Record) -> list[Delivered]:
@@ -102,8 +106,8 @@ def _headers(record: Record) -> dict[str, bytes | None]:
 
 
 def _is_structured(record: Record) -> bool:
-    kinds = [value for name, value in record.headers if name.lower() == "content-type"]
-    return any((kind or b"").lower().startswith(b"application/cloudevents") for kind in kinds)
+    kinds = [value or b"" for name, value in record.headers if name.lower() == "content-type"]
+    return bool(kinds) and kinds[-1].lower().startswith(b"application/cloudevents")
 
 
 def _structured(record: Record) -> tuple[dict[str, bytes | None], bytes]:
@@ -121,9 +125,18 @@ def _text(value: bytes | None) -> str:
 
 def _format(record: Record, source: Source | None) -> Format | None:
     """What a value is written in, where that is not what its type says."""
-    return (
-        source.format if source is not None and source.format else format_named(dict(record.headers).get(FORMAT_HEADER))
-    )
+    return source.format if source is not None and source.format else format_said(record.headers)
+
+
+def _foreign(record: Record, source: bytes | None, type_name: str, config: Config) -> str | None:
+    """Why a publication is refused by who may do what."""
+    kind, client = config.topics.client_of(record.topic) or ("", "")
+    if config.security.own and kind == "publications" and not config.security.may_publish(client, _text(source)):
+        return "not-yours"
+    limit = config.limits.of(client, type_name).event_bytes
+    kept = [(name, value) for name, value in record.headers if not name.startswith(OUR_HEADERS)]
+    size = _header_bytes(kept) + len(record.key or b"") + len(record.value or b"")
+    return "over-quota" if limit is not None and size > limit else None
 
 
 def _fault(found: dict[str, bytes | None], broker: str, type_name: str, config: Config) -> str | None:

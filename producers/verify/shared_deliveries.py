@@ -26,7 +26,8 @@ from state.names import NAME
 def shared_topics(config: Config, existing: Iterable[str]) -> list[str]:
     """The group and broadcast topics among these, sorted."""
     name = NAME.pattern
-    shared = re.compile(rf"{re.escape(config.deployment.prefix)}\.(group\.{name}\.\d+|broadcast\.{name})")
+    prefix = re.escape(config.deployment.prefix)
+    shared = re.compile(rf"{prefix}\.(set\.{name}\.)?(group\.{name}\.\d+|broadcast\.{name})")
     return sorted(topic for topic in existing if shared.fullmatch(topic))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from state.arrays import Bools, Ints
-from state.filters.evaluate import Compiled, Event, TextOf, compile, matches, matches_batch
+from state.filters.evaluate import Event, Holds, TextOf, compile, matches, matches_batch
 from state.filters.tree import Filter
 from state.space.boxes import Ranks
 from state.space.event_type import EventType
@@ -39,13 +39,13 @@ class Promises:
 
     def __init__(self, event_type: EventType) -> None:
         self.event_type = event_type
-        self._of: dict[str, dict[str, tuple[Filter, Compiled]]] = {}
+        self._of: dict[str, dict[str, tuple[Filter, Holds]]] = {}
         self._publisher: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._publisher)
 
-    def add(self, id: str, publisher: str, filter: Filter, compiled: Compiled | None = None) -> None:
+    def add(self, id: str, publisher: str, filter: Filter, compiled: Holds | None = None) -> None:
         """Add an advertisement (`compiled` if that is done already); one under the same id is replaced."""
         self.remove(id)
         self._publisher[id] = publisher

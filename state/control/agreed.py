@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from state.errors import HilcastError
+from state.formats import UNREADABLE
 from state.limits import INPUT_BYTES_MAX, RECORD_OVERHEAD_BYTES
 
 CONFIGURATION = b"configuration"
@@ -54,23 +55,39 @@ class Agreements:
         """Of the configuration that was agreed on last."""
         return 0 if self.agreed is None else self.agreed.version
 
-    def take(self, key: bytes, value: bytes | None) -> bool:
-        """Take notice of a record; False: it is none of these. One that cannot be read is passed over."""
+    def take(self, key: bytes, value: bytes | None) -> bool | None:
+        """Take notice of a record; None: it is none of these. One that cannot be read is passed over.
+
+        False: it is older than what is known, said again or too late, and changes nothing. Versions and generations
+        only grow; but compaction would keep it.
+        """
         kind, _, name = key.decode("utf-8", "replace").partition("/")
         if key != CONFIGURATION and kind not in ("generation", "refusal"):
-            return False
+            return None
         try:
             if value is None:
                 return True
             if key == CONFIGURATION:
-                self.agreed = msgspec.json.decode(value, type=Agreed)
+                agreed = msgspec.json.decode(value, type=Agreed)
+                if agreed.version < self.version:
+                    return False
+                self.agreed = agreed
             elif kind == "generation":
-                self.claims[name] = msgspec.json.decode(value, type=Claim)
+                claim = msgspec.json.decode(value, type=Claim)
+                if name in self.claims and claim.generation < self.claims[name].generation:
+                    return False
+                self.claims[name] = claim
             else:
                 self.refusals[name] = msgspec.json.decode(value, type=Refusal)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return True
         return True
+
+    def record(self, key: bytes) -> tuple[bytes, bytes]:
+        """What is known under this key, as a record: to be written again where something older stands behind it."""
+        if key == CONFIGURATION:
+            return key, msgspec.json.encode(self.agreed)
+        return key, msgspec.json.encode(self.claims[key.decode().partition("/")[2]])
 
 
 def claim_record(deployment: str, claim: Claim) -> tuple[bytes, bytes]:

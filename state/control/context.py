@@ -10,10 +10,12 @@ from functools import cached_property
 from state.advertisements.normal import Normaliser
 from state.advertisements.observations import Observations
 from state.config import Config, Topics
+from state.control.overlap import Sides, Wordings
 from state.control.samples import Sample, observed
 from state.messages import Output
 from state.reductions.parameters import forwards_ranges
 from state.reductions.reduction import Fate
+from state.signing import Keyring
 from state.space.grid import Grid
 
 
@@ -32,7 +34,15 @@ class Context:
     destinations: Callable[[str], str | None] | None = field(default=None, repr=False)
     """Says why nothing may be delivered to a topic, or None; not given: everything may. What it says is not part of
     what a replay repeats: a destination that was accepted is not judged again."""
+    keyring: Keyring | None = field(default=None, repr=False)
+    """What control and registry records are signed with, and judged by; None: they are not. A batch that is repeated
+    after the key was changed is signed anew: that is no part of what a replay repeats."""
+    quarantined: frozenset[tuple[str, int, int]] = frozenset()
+    """Records, by topic, partition and offset, that are not handled: they are answered as if that failed inside."""
+    sides: Sides = field(default_factory=Sides, repr=False)
+    """What this process keeps from batch to batch to decide overlaps with (`selection.py`)."""
     _observed: dict[str, tuple[Observations, Normaliser]] = field(default_factory=dict, repr=False)
+    _wordings: dict[str, Wordings] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.hosts = self.hosts or self.config.deployment.hosts
@@ -67,6 +77,12 @@ class Context:
             )
         return self._observed[type_name]
 
+    def wordings(self, type_name: str) -> Wordings:
+        """The reader of wordings of a type."""
+        if type_name not in self._wordings:
+            self._wordings[type_name] = Wordings(self.config.types[type_name])
+        return self._wordings[type_name]
+
     def at(self, generation: int, batch: int) -> Context:
         """The same configuration at another epoch of the same life; grids are shared, not built again."""
         return self._shared(replace(self, generation=generation, batch=batch))
@@ -97,7 +113,8 @@ class Result:
     reduced: dict[str, dict[str, int]] = field(default_factory=dict)
     """By the same neighbours: the same in numbers."""
     faults: list[str] = field(default_factory=list)
-    """Lines for the log, one for each record whose handling failed inside (code `internal`)."""
+    """Lines for the log: one for each record whose handling failed inside (code `internal`), one for all that were
+    forged."""
 
     def then(self, later: Result) -> Result:
         """This result and that of what was handled after it, in one."""

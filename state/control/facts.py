@@ -14,7 +14,10 @@ from typing import NamedTuple
 import msgspec
 
 from state.keys import Key
+from state.messages import Headers, Record
 
+ENDS = "hilcast_ends"
+"""The header of a null value in the registry that says which fact it ends; only where records are signed."""
 FORMAT = 1
 """Of the JSON in the registry; what an older version wrote stays readable."""
 
@@ -95,7 +98,7 @@ def encode_fact(fact: Fact) -> bytes:
 
 
 def decode_fact(value: bytes) -> Fact:
-    """A fact of the registry; `msgspec.ValidationError` if it is none."""
+    """A fact of the registry; one of `formats.UNREADABLE` if it is none."""
     return msgspec.json.decode(value, type=Fact)
 
 
@@ -119,3 +122,16 @@ def newer(known: Fact | None, later: Fact) -> Fact:
     if known is None or known.deployment != later.deployment:
         return later
     return known if later.generation < known.generation else later
+
+
+def ending(fact: Fact) -> Headers:
+    """What a null value says of the fact that it ends: the input that made it what it was. Said again later, it ends
+    nothing that came since.
+    """
+    return ((ENDS, f"{fact.topic}/{fact.partition}/{fact.offset}/{fact.topic_id or ''}/{fact.version}".encode()),)
+
+
+def ends(record: Record, fact: Fact) -> bool:
+    """Whether a null value of the registry ends this fact; one that names none ends whatever there is."""
+    named = tuple(header for header in record.headers if header[0] == ENDS)
+    return not named or named == ending(fact)

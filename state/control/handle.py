@@ -1,7 +1,7 @@
 """One door to the core: `handle` a key's records of one batch, whoever drives it.
 
-    records ── decode, plausible ──┬─> attempt: home or part ──> Result
-                                   └─> dead letters                └─ raises: narrowing.py
+    records ── genuine, decode, plausible ──┬─> attempt: home or part ──> Result, signed
+                                            └─> dead letters                └─ raises: narrowing.py
 
 The Spark operator and the simulator are thin drivers of this function; the rebuild drives the same homes and parts, but
 keeps them from wave to wave. It is deterministic: the same state and records give the same bytes, so that a batch
@@ -21,12 +21,25 @@ from state.control.home import Home, refusal
 from state.control.narrowing import narrowed
 from state.control.part import Part
 from state.control.plausible import existing, implausible, of_another_dialect
-from state.control.protocol import Amend, Change, Expire, Forget, Message, Republish, Resync, Seed, decode, encode
+from state.control.protocol import (
+    Amend,
+    Change,
+    Expire,
+    Forget,
+    Message,
+    Renew,
+    Republish,
+    Resync,
+    Seed,
+    decode,
+    encode,
+)
 from state.control.streams import seeded
-from state.errors import ENVIRONMENT, HilcastError, StateUnreadable
+from state.errors import ENVIRONMENT, HilcastError, Quarantined, StateUnreadable
 from state.fitting import dead_letter, misfits
 from state.keys import UNROUTABLE, Key
-from state.messages import Output, Record, read_registration, receipt
+from state.messages import Output, Record, own_receipts, read_registration, receipt, speaker
+from state.signing import all_signed, genuine
 
 
 class Taken(NamedTuple):
@@ -42,18 +55,44 @@ def handle(key: str, state: bytes | None, records: list[Record], context: Contex
     Records come in several frames and in no order across topics: they are sorted by (topic, partition, offset) first,
     seeds before everything else.
     Guarantee: every output fits Kafka. No record stops a key: what cannot be used, or fails inside, is answered, and
-    everything else is applied. Raises `StateUnreadable` if the state is none that this version can go on with.
+    everything else is applied. A control record that is not signed with a key of ours, where there is one, is not even
+    read. Raises `StateUnreadable` if the state is none that this version can go on with.
     """
     ordered = sorted(records, key=lambda r: r.place)
     if key == UNROUTABLE:
         every = [Taken(record, None) for record in ordered]
-        return narrowed(
+        result = narrowed(
             None,
             every,
             lambda _, some: _unroutable(some, context),
             lambda _, one, error: _left_out(None, None, one, error, context),
         )
-    return _handled(key, state, ordered, context)
+    else:
+        believed, forged = _judged(key, ordered, context)
+        result = _handled(key, state, believed, context) if believed or forged is None else Result(state)
+        result.outputs = all_signed(result.outputs, context.topics, context.keyring)
+        result = result if forged is None else forged.then(result)
+    if context.config.security.own:
+        result.topics |= own_receipts(result.outputs, context.topics)
+    return result
+
+
+def _judged(key: str, records: list[Record], context: Context) -> tuple[list[Record], Result | None]:
+    """The records without those that nobody of ours has written, and what becomes of these: a dead letter each."""
+    if context.keyring is None:
+        return records, None
+    control = context.topics.control
+    forged = [record for record in records if record.topic == control and not genuine(record, context.keyring)]
+    if not forged:
+        return records, None
+    reason = "not signed with a key of this deployment"
+    letters = [dead_letter(context.config, record, "forged", reason) for record in forged]
+    first = forged[0]
+    where = f"{first.topic}/{first.partition} offset {first.offset}"
+    said = f"{key}: {len(forged)} control records are {reason}, and not used; the first at {where}"
+    places = {record.place for record in forged}
+    believed = [record for record in records if record.place not in places]
+    return believed, Result(None, letters, figures={"forged": len(forged)}, faults=[said])
 
 
 def _handled(text: str, state: bytes | None, records: list[Record], context: Context) -> Result:
@@ -61,8 +100,8 @@ def _handled(text: str, state: bytes | None, records: list[Record], context: Con
     if key is not None and key.broker not in context.hosts:
         key = None
     taken, letters = _sorted_out(text, key, records, context)
-    if key is None:
-        return Result(None, letters)
+    if key is None or not (state or taken):
+        return Result(None, letters)  # a key begins with something that can be used: with its seeds, if it has any
     if state is None:
         state, damaged = _begun(key, taken, context)
         letters += damaged
@@ -75,6 +114,7 @@ def _handled(text: str, state: bytes | None, records: list[Record], context: Con
     lost: list[Taken] = []
 
     def attempt(state: bytes | None, some: Sequence[Taken]) -> Result:
+        _refuse_quarantined(some, context)
         result = home_or_part(key, state, some, context)
         assert not misfits(result.outputs, context.topics), "what would not fit is cut or split where it is made"
         return result
@@ -100,7 +140,7 @@ def _sorted_out(
     letters: list[Output] = []
 
     def refuse(record: Record, code: str, reason: str) -> None:
-        letters.append(dead_letter(context.topics, record, code, reason))
+        letters.append(dead_letter(context.config, record, code, reason))
 
     for record in records:
         if record.topic != context.topics.control:
@@ -121,6 +161,12 @@ def _sorted_out(
     return taken, letters
 
 
+def _refuse_quarantined(some: Sequence[Taken], context: Context) -> None:
+    """Fail for a record that must not be handled: it is then narrowed down to, and left out."""
+    if context.quarantined and any(one.record.place in context.quarantined for one in some):
+        raise Quarantined("no query could be got past it")
+
+
 def _begun(key: Key, taken: list[Taken], context: Context) -> tuple[bytes | None, list[Output]]:
     """The state that seeds bring, and the dead letters of those that bring none."""
     seeds = [(record, message) for record, message in taken if isinstance(message, Seed)]
@@ -138,7 +184,7 @@ def _begun(key: Key, taken: list[Taken], context: Context) -> tuple[bytes | None
         return state, []
     reason = "a piece of a state that is not whole, or cannot be read"
     vain = [record for record, seed in seeds if seed.generation == context.generation]
-    return None, [dead_letter(context.topics, record, "bad-value", reason) for record in vain]
+    return None, [dead_letter(context.config, record, "bad-value", reason) for record in vain]
 
 
 # ── attempts ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,6 +203,8 @@ def _home(key: Key, state: bytes | None, some: Sequence[Taken], context: Context
             home.forget(message)
         elif isinstance(message, Resync):
             home.resync(message)
+        elif isinstance(message, Renew):
+            home.renew()
     return home.finish()
 
 
@@ -180,13 +228,14 @@ def _part(key: Key, state: bytes | None, some: Sequence[Taken], context: Context
 
 def _unroutable(some: Sequence[Taken], context: Context) -> Result:
     """Answer what names no broker or type of ours: a refused receipt and a dead letter each."""
+    _refuse_quarantined(some, context)
     result = Result(None)
     for record, _ in some:
         try:
             read_registration(record, context.config)
         except HilcastError as error:
             result.outputs.append(refusal(record, context, error, None, None))
-            result.outputs.append(dead_letter(context.topics, record, error.code, error.reason))
+            result.outputs.append(dead_letter(context.config, record, error.code, error.reason))
     assert not misfits(result.outputs, context.topics), "what would not fit is cut where it is made"
     return result
 
@@ -220,7 +269,7 @@ def _left_out(key: Key | None, state: bytes | None, one: Taken, error: Exception
     unreadable = isinstance(error, HilcastError) and message is not None
     code = "bad-value" if unreadable else "internal"
     reason = f"what it says cannot be read: {error}" if unreadable else f"handling it failed inside: {name}"
-    outputs = [dead_letter(topics, record, code, reason)]
+    outputs = [dead_letter(context.config, record, code, reason)]
     figures = {code: 1}
     if message is None:
         outputs.insert(0, _refused(record, HilcastError(code, reason), context))
@@ -240,7 +289,7 @@ def _refused(record: Record, error: HilcastError, context: Context) -> Output:
     except Exception:  # reading it is what fails: an answer without what it says
         return receipt(
             context.topics, kind="refused", key=None, owner=None, version=None, broker=None, epoch=context.epoch,
-            origin=record.place, code=error.code, reason=error.reason,
+            origin=record.place, code=error.code, reason=error.reason, client=speaker(record.topic, context.config)[1],
         )  # fmt: skip
 
 

@@ -12,6 +12,9 @@ topic) is never new.
 Where a type has a budget, home prunes filters for neighbours when a batch is through (`travelling.py`): a filter then
 has two forms, the one that was sent and the one that travels, and its parts are told the geometry of both
 (`placement.py`).
+
+With inboxes of their own, clients have namespaces of their own (`names.owned`): a record can name nothing but what is
+its client's, and the answer goes to that client alone. What the configuration no longer allows lies dormant.
 """
 
 from __future__ import annotations
@@ -23,9 +26,10 @@ import msgspec
 from state import formats
 from state.compiled_part import LocalEntry
 from state.control.context import Context, Result
-from state.control.facts import Fact, Kind, Name, decode_fact, encode_fact
+from state.control.facts import Fact, Kind, Name, decode_fact, encode_fact, ending
 from state.control.placement import Placement, Placing
 from state.control.protocol import Advertised, Amend, Expire, Forget, Resync, encode
+from state.control.quotas import Changes, Quotas
 from state.control.streams import Outbox
 from state.control.travelling import Filters, Travelling, TravellingState
 from state.errors import ENVIRONMENT, HilcastError
@@ -37,15 +41,22 @@ from state.messages import (
     Output,
     Record,
     Registration,
+    addressee,
     owner_of,
+    permit,
     read_registration,
     receipt,
+    speaker,
 )
+from state.names import parted
 from state.space.boxes import Boxes
 from state.space.packing import pack
 
-FORMAT = 2
+FORMAT = 3
+"""3: filters that imprecise events cannot be held against are refused, those of before too."""
 
+COUNTED = ("not-yours", "sink-refused", "over-quota")
+"""Refusals that are counted by code as well: somebody tries what he may not."""
 Entry = LocalEntry | Advertised
 """What a part is told of one registration."""
 
@@ -58,6 +69,8 @@ class HomeState(msgspec.Struct):
     travelling: TravellingState = msgspec.field(default_factory=TravellingState)
     sequences: dict[str, int] = {}
     """Of the outgoing streams, by part."""
+    changes: Changes | msgspec.UnsetType = msgspec.UNSET
+    """Where changes are limited: when each client's last ones were (`quotas.py`)."""
 
 
 class Home:
@@ -75,6 +88,7 @@ class Home:
         self.travelling = Travelling(
             self.state.travelling, self.state.facts, self.filters, self.placing, context, key.type
         )
+        self.quotas = Quotas(context.config, key.type, self.grid, self.state.facts)
         self.outputs: list[Output] = []
         self.topics: set[str] = set()
         self.puts: dict[str, dict[Name, Entry]] = {}
@@ -92,7 +106,11 @@ class Home:
         """Answer one record of an inbox."""
         registration: Registration | None = None
         try:
-            registration = read_registration(record, self.context.config)
+            try:
+                registration = read_registration(record, self.context.config)
+            except HilcastError:
+                self._change(record)
+                raise
             self._decide(registration, record)
         except HilcastError as error:
             self._refuse(record, registration, error)
@@ -103,6 +121,7 @@ class Home:
         fact = self._fact(name)
         if fact is None or not fact.live or fact.version != message.version:
             return
+        self.quotas.count(name.kind, self._client(name, fact), -1)
         self._end(name, fact, "expired")
         self._answer("expired", name, fact, fact.origin)
 
@@ -113,7 +132,14 @@ class Home:
         if fact is None or fact.live or fact.version != message.version:
             return
         del self.state.facts[name.kind][name.id]
-        self.outputs.append(Output(self.context.topics.registry, name.in_registry(self.key), None))
+        headers = () if self.context.keyring is None else ending(fact)
+        self.outputs.append(Output(self.context.topics.registry, name.in_registry(self.key), None, headers))
+
+    def renew(self) -> None:
+        """Write every fact again. Only home does: what anybody else wrote could come behind a newer one."""
+        for kind, facts in self.state.facts.items():
+            for id, fact in facts.items():
+                self._register(Name(kind, id), fact)
 
     def resync(self, message: Resync) -> None:
         """Send a part everything it should have from here."""
@@ -129,6 +155,7 @@ class Home:
         if not fact.live:
             return
         try:
+            permit(name.id, name.kind is Kind.ADVERTISEMENT, fact.owner or "", fact.sink, self.context.config)
             placement = self.placing(name, self.filters.sent(fact.sent), wide=wide)
         except ENVIRONMENT:
             raise
@@ -146,6 +173,7 @@ class Home:
         """Take what the registry says of an id since this generation was built from it."""
         name = Name(Kind.of(message.advertisement), message.id)
         known = self.state.facts[name.kind].pop(name.id, None)
+        self.quotas.recount()
         if known is not None:
             for part in known.parts:
                 self._drop(part, name)
@@ -168,6 +196,7 @@ class Home:
             if record.offset == known.offset:
                 self._answer(_answer_kind(known), name, known, record.place)
             return
+        self._change(record)
         last = -1 if known is None else known.version
         version = event.version if event.version is not None else max(last, 0) + 1
         if known is not None and event.version is not None and version <= last:
@@ -195,9 +224,12 @@ class Home:
     ) -> None:
         live = known if known is not None and known.live else None
         sent = self.filters.sent(event.filter)
+        client = parted(name.id)[0] or event.owner or ""
+        self.quotas.registration(name.kind, client, sent, new=live is None)
         placement = self.placing(name, sent, wide=live.wide if live else None, ranges=event.ranges)
         if name.kind is Kind.SUBSCRIPTION:
             self._judge(event.sink or self.context.topics.deliver(event.owner or ""), live)
+        self.quotas.again(record, client, self.context.topic_ids)
         fact = Fact(
             version=version,
             owner=event.owner,
@@ -216,6 +248,7 @@ class Home:
             topic_id=self.context.topic_ids.get(record.topic),
         )
         self.state.facts[name.kind][name.id] = fact
+        self.quotas.count(name.kind, client, live is None)
         self._enter(name, fact, placement)
         self._register(name, fact)
         self._answer("accepted" if live is None else "replaced", name, fact, record.place)
@@ -246,6 +279,8 @@ class Home:
             topic_id=self.context.topic_ids.get(record.topic),
         )
         self.state.facts[name.kind][name.id] = fact
+        if known is not None and known.live:
+            self.quotas.count(name.kind, self._client(name, known), -1)
         self._end(name, fact, "withdrawn")
         self._answer("withdrawn", name, fact, record.place)
 
@@ -266,13 +301,28 @@ class Home:
         fact.live, fact.ended, fact.parts, fact.wide = False, how, [], None
         self._register(name, fact)
 
+    def _change(self, record: Record) -> None:
+        """Count a control event that is new here, or raise that it is one too many."""
+        _, client = speaker(record.topic, self.context.config)
+        if client is None or self.quotas.of(client).changes_per_minute is None:
+            return
+        if self.state.changes is msgspec.UNSET:
+            self.state.changes = {}
+        self.quotas.change(self.state.changes, client, record.timestamp_ms)
+
+    def _client(self, name: Name, fact: Fact) -> str:
+        """Whose quota a registration is counted to."""
+        return parted(name.id)[0] or fact.owner or ""
+
     def _refuse(self, record: Record, event: Registration | None, error: HilcastError) -> None:
         known = None if event is None else self._fact(Name(Kind.of(event.advertisement), event.id))
         owner = known.owner if event is not None and event.withdraw and known is not None else None
         self.outputs.append(refusal(record, self.context, error, owner, None if event is None else event.version))
         if error.code != "stale-version":
-            self.outputs.append(dead_letter(self.context.topics, record, error.code, error.reason))
+            self.outputs.append(dead_letter(self.context.config, record, error.code, error.reason))
         self.figures["refused"] = self.figures.get("refused", 0) + 1
+        if error.code in COUNTED:
+            self.figures[f"refused:{error.code}"] = self.figures.get(f"refused:{error.code}", 0) + 1
 
     # ── what parts are told ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -298,7 +348,7 @@ class Home:
         owner, residual, nothing = fact.owner or "", placement.residual, Boxes.empty(self.type.d)
         travelling = placement.travelling.get(part, nothing)
         if name.kind is Kind.ADVERTISEMENT:
-            return Advertised(self._everywhere(name), owner, residual or "", pack(travelling))
+            return Advertised(self._everywhere(name), owner, residual or "", pack(travelling), placement.wording)
         sent = placement.sent.get(part, nothing)
         return LocalEntry(
             name.id,
@@ -309,6 +359,7 @@ class Home:
             placement.exact,
             fact.groups,
             None if travelling == sent else pack(travelling),
+            placement.wording,
         )
 
     def _destination(self, fact: Fact) -> str:
@@ -361,7 +412,7 @@ class Home:
             receipt(
                 self.context.topics,
                 kind=kind,
-                key=f"{self.key.broker}/{self.key.type}/{name.id}",
+                key=f"{self.key.broker}/{self.key.type}/{parted(name.id)[1]}",
                 owner=fact.owner,
                 version=fact.version,
                 broker=self.key.broker,
@@ -369,6 +420,7 @@ class Home:
                 origin=origin,
                 code=None if error is None else error.code,
                 reason=None if error is None else error.reason,
+                client=addressee(name.id, fact.owner, name.kind is Kind.ADVERTISEMENT, self.context.config),
             )
         )
 
@@ -379,6 +431,8 @@ class Home:
     def finish(self) -> Result:
         """Emit the changes of this batch, one stream each, and pack the state."""
         self._settle()
+        if self.state.changes is not msgspec.UNSET:
+            self.quotas.forget_old(self.state.changes)
         for part in self.snapshots:
             self.puts[part] = self.everything(part)
         outbox = Outbox(self.key, self.context.generation, self.dialect, self.state.sequences)
@@ -407,7 +461,7 @@ class Home:
 
 def refusal(record: Record, context: Context, error: HilcastError, owner: str | None, version: int | None) -> Output:
     """The `refused` receipt of a control event, with as much of it as can be read."""
-    owner = owner or owner_of(record, record.topic == context.topics.advertisements)
+    owner = owner or owner_of(record, context.config)
     key = None if record.key is None else record.key.decode("utf-8", "replace")
     broker = None if key is None else key.split("/")[0]
     return receipt(
@@ -421,6 +475,7 @@ def refusal(record: Record, context: Context, error: HilcastError, owner: str | 
         origin=record.place,
         code=error.code,
         reason=error.reason,
+        client=speaker(record.topic, context.config)[1],
     )
 
 

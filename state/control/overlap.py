@@ -1,62 +1,224 @@
-"""Which of many geometries meet a space: subscriptions that an advertisement of a neighbour lets through, all at once.
+"""Overlap of advertisements and subscriptions: which of many filters share an event with one.
 
-boxes    every box of every geometry against every box of the space, up to the first that meets it
-ranges   the space as one table; each range looks for the first that ends behind its start
+A filter is asked about as it lies in a part: its geometry there, and its *wording* where boxes alone do not decide
+(text of more than 7 bytes, LIKE). Boxes say no first, and the wordings, compared as [BADV06] §4 does, after them:
+
+    title = 'The Silent River of Lima' AND price < 9         ┌─ no box in common ───────────────────────> no
+    title = 'The Silent River of Oslo' AND price > 5   ──────┼─ boxes meet, one of them has no wording ─> overlap
+                                                             └─ boxes meet, both have one ──> trees ────> either
+
+`Side` is one side of the question: all that an interface advertised, or all that it asks for. A new subscription asks
+the first for any (First of [BADV06] §6.2), a new or ended advertisement the second for every one (All).
+
+`Sides` keeps them from batch to batch in memory. A side is known by its stamp, a hash of all that ever changed it,
+which is part of the part's state: one that does not have the stamp of the state is built anew.
+
+Guarantee: no overlap is ever denied; the answers depend on what a side holds, and not on how it came to hold it.
+Differs: in a cube two filters are said to overlap whose boxes meet there and whose wordings share an event anywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
-from state.arrays import Bools, Ints
-from state.compiled_part import join_ranges
-from state.kernels import njit
+from state.advertisements.filter_index import FilterIndex
+from state.advertisements.normal import Normal, Normaliser
+from state.filters.grammar import parse
+from state.reductions.entry_rows import EntryRows
 from state.space.boxes import Boxes
-from state.space.packing import Geometry
+from state.space.event_type import EventType
+from state.space.packing import Geometry, pack
 from state.space.ranges import Ranges
 
+SIDES_MAX = 50_000
+"""Filters of all sides that one process keeps between batches: some kilobytes each."""
+WORDING_BYTES_MAX = 8192
+"""A longer wording does not travel, and boxes decide: an entry and its two geometries must fit a message. Admitted
+filters have half of it; printing may make them longer."""
+WORDINGS_MAX = 4096
+"""Wordings of a type that are remembered as they were read."""
+PAIRS_MAX = 256
+"""Filters that overlap in words up to which each is asked whether it does in boxes; beyond, the index of boxes is."""
+_STAMP_BYTES = 16
 
-def meeting(geometries: Sequence[Geometry], space: Sequence[Geometry]) -> Bools:
-    """Tell for each geometry whether it has a point in common with any of `space`, all of one kind.
 
-    Cost: one call of a kernel, O(boxes * boxes of the space), or O(ranges log ranges).
+class Asked(NamedTuple):
+    """A filter as it lies in a part."""
 
-    >>> a, b = Boxes.of([([0], [3])]), Boxes.of([([8], [9]), ([5], [6])])
-    >>> meeting([a, b, Boxes.empty(1)], [Boxes.of([([6], [7])]), Boxes.of([([4], [4])])])
-    array([False,  True, False])
+    geometry: Geometry
+    wording: str | None = None
+    """In words, where boxes alone do not decide; None: boxes do."""
+
+
+class Wordings:
+    """Reads wordings of one type, each once while it is remembered."""
+
+    def __init__(self, event_type: EventType) -> None:
+        self._type = event_type
+        self._normal = Normaliser(event_type)
+        self.read = lru_cache(maxsize=WORDINGS_MAX)(self._read)
+
+    def _read(self, wording: str) -> Normal:
+        return self._normal(parse(wording, self._type, limits=False))
+
+
+class Side:
+    """Filters by id, that tell which of them overlap another.
+
+    Cost: a change O(log n), and some 50 us for a wording; a question what the boxes that meet cost, and nanoseconds
+    for each wording up to the first that overlaps (All: for every one).
+
+    >>> from state.space.event_type import Attribute, EventType
+    >>> book = EventType("book", (Attribute("title", "text"),))
+    >>> side, somewhere = Side(book, Wordings(book)), Boxes.everything(1)
+    >>> side.put("a", Asked(somewhere, "title = 'a long title'"))
+    >>> side.first(Asked(somewhere, "title LIKE '%long%'")), side.first(Asked(somewhere, "title LIKE '%short'"))
+    (True, False)
+    >>> side.put("b", Asked(somewhere))
+    >>> side.all(Asked(somewhere, "title LIKE '%short'"))
+    ['b']
     """
-    found = np.zeros(len(geometries), bool)
-    owners = np.repeat(np.arange(len(geometries)), [len(one) for one in geometries])
-    if not len(owners) or not any(map(len, space)):
-        return found
-    if isinstance(space[0], Ranges):
-        asked = [one for one in geometries if isinstance(one, Ranges)]
-        table = join_ranges([one for one in space if isinstance(one, Ranges)])
-        starts, ends = (np.concatenate([getattr(one, side) for one in asked]) for side in ("starts", "ends"))
-        first = np.minimum(np.searchsorted(table.ends, starts), len(table) - 1)
-        hits = (table.starts[first] <= ends) & (table.ends[first] >= starts)
-    else:
-        d = space[0].d
-        boxes = Boxes.concatenated([one for one in geometries if isinstance(one, Boxes)], d)
-        other = Boxes.concatenated([one for one in space if isinstance(one, Boxes)], d)
-        hits = _boxes_meeting(boxes.lows, boxes.highs, other.lows, other.highs)
-    found[owners[hits]] = True
-    return found
+
+    def __init__(self, event_type: EventType, wordings: Wordings, d: int | None = None) -> None:
+        self._wordings = wordings
+        self.asked: dict[str, Asked] = {}
+        d = event_type.d if d is None else d
+        self._plain, self._worded = EntryRows(d), EntryRows(d)
+        """The boxes (ranges are boxes of one dimension) of filters without a wording, and with one."""
+        self._trees = FilterIndex(event_type)
+
+    def __len__(self) -> int:
+        return len(self.asked)
+
+    def put(self, id: str, asked: Asked) -> None:
+        """Take a filter in; one under the same id is replaced."""
+        self.drop(id)
+        self.asked[id] = asked
+        if asked.wording is None:
+            self._plain.add(id, _boxes(asked.geometry))
+        else:
+            self._worded.add(id, _boxes(asked.geometry))
+            self._trees.add(id, self._wordings.read(asked.wording))
+
+    def drop(self, id: str) -> None:
+        """Take a filter out, if it is there."""
+        asked = self.asked.pop(id, None)
+        if asked is not None:
+            (self._plain if asked.wording is None else self._worded).remove(id)
+            self._trees.remove(id)
+
+    def first(self, asked: Asked) -> bool:
+        """Whether any filter overlaps `asked`."""
+        boxes = _boxes(asked.geometry)
+        if any(self._plain.meets(low, high) for low, high in boxes):
+            return True
+        if asked.wording is None:
+            return any(self._worded.meets(low, high) for low, high in boxes)
+        question = self._wordings.read(asked.wording)
+        found = self._trees.overlapping(question, first=True).get("", [])
+        # the one that was found first may lie elsewhere: then all are asked for
+        return bool(found) and (self._meet(boxes, found[0]) or bool(self._fitting(question, boxes)))
+
+    def all(self, asked: Asked) -> list[str]:
+        """The ids of all filters that overlap `asked`, sorted."""
+        boxes = _boxes(asked.geometry)
+        found = _meeting(self._plain, boxes)
+        if asked.wording is None:
+            found |= _meeting(self._worded, boxes)
+        else:
+            found |= self._fitting(self._wordings.read(asked.wording), boxes)
+        return sorted(found)
+
+    def _fitting(self, question: Normal, boxes: Boxes) -> set[str]:
+        """The filters with a wording that overlap both in words and in boxes."""
+        fitting = self._trees.overlapping(question).get("", [])
+        if len(fitting) <= PAIRS_MAX:
+            return {id for id in fitting if self._meet(boxes, id)}
+        return _meeting(self._worded, boxes).intersection(fitting)
+
+    def _meet(self, boxes: Boxes, id: str) -> bool:
+        other = self._worded.entries[id]
+        return bool(((boxes.lows[:, None] <= other.highs) & (boxes.highs[:, None] >= other.lows)).all(axis=2).any())
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        self._trees.check()
+        for rows in (self._plain, self._worded):
+            rows.check()
+        worded = {id for id, asked in self.asked.items() if asked.wording is not None}
+        assert set(self._trees.ids()) == set(self._worded.entries) == worded
+        assert set(self._plain.entries) == self.asked.keys() - worded
 
 
-@njit
-def _boxes_meeting(lows: Ints, highs: Ints, other_lows: Ints, other_highs: Ints) -> Bools:
-    found = np.zeros(lows.shape[0], np.bool_)
-    for i in range(lows.shape[0]):
-        for j in range(other_lows.shape[0]):
-            meets = True
-            for k in range(lows.shape[1]):
-                if lows[i, k] > other_highs[j, k] or highs[i, k] < other_lows[j, k]:
-                    meets = False
-                    break
-            if meets:
-                found[i] = True
-                break
-    return found
+def _meeting(rows: EntryRows, boxes: Boxes) -> set[str]:
+    met = [rows.meeting(low, high) for low, high in boxes]
+    return set(rows.ids(np.concatenate(met))) if met else set()
+
+
+class Sides:
+    """The sides that a process keeps between batches, least recently used first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str], tuple[bytes, Side]] = OrderedDict()
+        self.size = 0
+        """Filters of all of them."""
+        self.built = 0
+        """Sides that were not kept, and built anew."""
+
+    def take(self, name: tuple[str, str], stamp: bytes) -> Side | None:
+        """Hand out a side that has this stamp; it is kept no longer until it is given back."""
+        stamped, side = self._kept.pop(name, (b"", None))
+        self.size -= 0 if side is None else len(side)
+        return side if stamped == stamp else None
+
+    def keep(self, name: tuple[str, str], stamp: bytes, side: Side) -> None:
+        """Keep a side; others go if there are too many."""
+        assert name not in self._kept, "a side was taken before it is given back"
+        self._kept[name] = stamp, side
+        self.size += len(side)
+        while self.size > SIDES_MAX:
+            _, (_, gone) = self._kept.popitem(last=False)
+            self.size -= len(gone)
+
+
+def stamped(stamp: bytes, changes: Mapping[str, Asked | None]) -> bytes:
+    """The stamp of a side after these changes.
+
+    >>> one = stamped(b"", {"a": Asked(Boxes.everything(1)), "b": None})
+    >>> one == stamped(b"", {"b": None, "a": Asked(Boxes.everything(1))}), one == stamped(b"", {"b": None})
+    (True, False)
+    """
+    found = blake2b(stamp, digest_size=_STAMP_BYTES)
+    for id, asked in sorted(changes.items(), key=_by_id):
+        told = None if asked is None else (asked.wording, pack(asked.geometry))
+        found.update(_encoder.encode((id, told)))
+    return found.digest()
+
+
+def applied(side: Side, changes: Iterable[tuple[str, Asked | None]]) -> None:
+    """Bring a side up to date."""
+    for id, asked in changes:
+        if asked is None:
+            side.drop(id)
+        else:
+            side.put(id, asked)
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def _by_id(item: tuple[str, object]) -> str:
+    return item[0]
+
+
+def _boxes(geometry: Geometry) -> Boxes:
+    if isinstance(geometry, Ranges):
+        return Boxes(geometry.starts.reshape(-1, 1), geometry.ends.reshape(-1, 1))
+    return geometry

@@ -14,13 +14,18 @@
 All messages of a batch are folded into one net change per interface, and the change is applied as one step: what a
 reduction promotes is added in the same message that removes what it had been covering.
 
-Where the type asks for advertisements, an entry goes to neighbour m only if it meets an advertisement that came from
-m. Overlap is decided on boxes (or ranges): exact where the geometry is, and never less than the truth.
+Where the type asks for advertisements, an entry goes to neighbour m only if it overlaps an advertisement that came from
+m (`selection.py`): decided on boxes (or ranges) and, where these are not exact, on the wordings that travel with
+them; never less than the truth. A neighbour is told wordings while it is told every entry. Once a reduction withholds
+one, what it is told stands for more than the wordings say, and it is told geometry alone:
+
+    title = 'The Silent River of Lima'  ──same boxes──  title = 'The Silent River of Oslo'      forwarded: the first,
+                                                                                                without its wording
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -31,19 +36,20 @@ from state import formats
 from state.compiled_part import CompiledPart, LocalEntry, compile_part
 from state.control.context import Context, Result
 from state.control.fates import READABLE_MAX, READABLE_RANGED_MAX, count, fates
-from state.control.overlap import meeting
+from state.control.overlap import Asked
 from state.control.protocol import Advertised, Change, Entry, Resync, encode
+from state.control.selection import ADVERTISED, ASKED, Selection, empty_side
 from state.control.streams import Incoming, Outbox, Position
-from state.keys import Key, shard
+from state.keys import Key, home_shard
 from state.messages import Output
 from state.reductions.catalogue import create, restore
-from state.reductions.parameters import forwards_ranges, range_cap
+from state.reductions.parameters import forwards_ranges, forwards_whole, range_cap
 from state.reductions.reduction import Delta, Fate, Reduction
 from state.space.boxes import Boxes
 from state.space.packing import Geometry, Packed, pack, unpack
 from state.space.ranges import Ranges
 
-FORMAT = 1
+FORMAT = 2
 """Of the state; to be counted up as well when a reduction packs its own state in another way."""
 LOCAL = ""
 """The interface of this broker's own clients and publishers."""
@@ -68,6 +74,10 @@ class PartState(msgspec.Struct):
     """By neighbour, packed."""
     selected: dict[str, list[str]] = {}
     """Ids that an advertisement of that neighbour lets through; only for types with advertisements."""
+    stamps: dict[str, bytes] = {}
+    """Of the sides that `selection.py` keeps in memory."""
+    withheld: list[str] = []
+    """Neighbours from which something was withheld since this generation began: they are told no wordings."""
 
 
 class Part:
@@ -86,10 +96,20 @@ class Part:
             self.state.incoming, self.state.pending, self.dialect, context.generation, context.hosts
         )
         self.outputs: list[Output] = []
-        self.changed: dict[str, dict[str, Geometry | None]] = {}
-        """By interface: ids in the namespace of the reductions, with their new geometry or None."""
+        self.changed: dict[str, dict[str, Asked | None]] = {}
+        """By interface: ids in the namespace of the reductions, with what is asked for now or None."""
         self.ads_changed: dict[str, dict[str, Advertised | None]] = {}
         """By interface: ids of advertisements, with what they are now or None."""
+        self.ads_before: dict[str, dict[str, Advertised]] = {}
+        """By interface: those of them that there were before this batch, as they were."""
+        self.selection = Selection(
+            str(key),
+            self.state.selected,
+            self.state.stamps,
+            context.sides,
+            lambda: empty_side(self.type, context.wordings(key.type), self.ranges),
+            self._content,
+        )
         self.snapshots: set[str] = set()
         """Neighbours that want everything."""
         self.dirty = blob is None
@@ -117,8 +137,8 @@ class Part:
         ads = self.state.advertised.get(self._interface(origin), {})
         if origin.is_home:
             shards = self.context.config.settings.home_shards
-            said = [id for id in self.state.local if shard(id, shards) == origin.number]
-            said_ads = [id for id in ads if shard(id.split("/")[1], shards) == origin.number]
+            said = [id for id in self.state.local if home_shard(id, shards) == origin.number]
+            said_ads = [id for id in ads if home_shard(id.split("/")[1], shards) == origin.number]
         else:
             said, said_ads = list(self.state.received.get(origin.broker, {})), list(ads)
         self._remove(origin, [id for id in said if id not in ids])
@@ -130,13 +150,13 @@ class Part:
         self.dirty = True
         for local in message.local:
             self.state.local[local.id] = local
-            self._note(LOCAL, local.id, self._geometry(local.travelling))
+            self._note(LOCAL, local.id, Asked(self._geometry(local.travelling), local.wording))
         for entry in message.entries:
             self.state.received.setdefault(interface, {})[entry.id] = entry
-            self._note(interface, entry.id, unpack(entry.geometry))
+            self._note(interface, entry.id, Asked(unpack(entry.geometry), entry.wording))
         for advertised in message.advertised:
+            self._note_ad(interface, advertised.id, advertised)
             self.state.advertised.setdefault(interface, {})[advertised.id] = advertised
-            self.ads_changed.setdefault(interface, {})[advertised.id] = advertised
         self._remove(origin, message.removed)
         self._unadvertise(origin, message.unadvertised)
 
@@ -151,14 +171,23 @@ class Part:
         interface = self._interface(origin)
         held = self.state.advertised.get(interface, {})
         for id in ids:
-            if held.pop(id, None) is not None:
-                self.ads_changed.setdefault(interface, {})[id] = None
+            if id in held:
+                self._note_ad(interface, id, None)
+                del held[id]
 
     def _interface(self, origin: Key) -> str:
         return LOCAL if origin.is_home else origin.broker
 
-    def _note(self, interface: str, id: str, geometry: Geometry | None) -> None:
-        self.changed.setdefault(interface, {})[self._name(interface, id)] = geometry
+    def _note(self, interface: str, id: str, asked: Asked | None) -> None:
+        self.changed.setdefault(interface, {})[self._name(interface, id)] = asked
+
+    def _note_ad(self, interface: str, id: str, advertised: Advertised | None) -> None:
+        """An advertisement is about to change: what it was counts if nothing was noted of it in this batch."""
+        changed = self.ads_changed.setdefault(interface, {})
+        before = self.state.advertised.get(interface, {}).get(id)
+        if id not in changed and before is not None:
+            self.ads_before.setdefault(interface, {})[id] = before
+        changed[id] = advertised
 
     def _name(self, interface: str, id: str) -> str:
         """Ids as the reductions know them: BROKER/ID for subscriptions; ranges are told apart by their interface."""
@@ -219,12 +248,25 @@ class Part:
             request = Resync(str(self.key), self.dialect)
             self.outputs.append(Output(self.context.topics.control, source.encode(), encode(request)))
         outbox = Outbox(self.key, self.context.generation, self.dialect, self.state.sequences)
+        if self.type.advertisements:
+            self._begin_selection()
         for neighbour in self.neighbours:
             self._forward(neighbour, outbox)
+        self.selection.end()
         outputs, self.outputs = self.outputs, []
-        self.changed, self.ads_changed = {}, {}
+        self.changed, self.ads_changed, self.ads_before = {}, {}, {}
         self.incoming.gaps, self.snapshots = set(), set()
         return outputs
+
+    def _begin_selection(self) -> None:
+        """Say what this step changes, and what advertisements of neighbours were before it."""
+        advertised: dict[str, dict[str, Asked | None]] = {}
+        for neighbour in self.ads_changed.keys() & set(self.neighbours):
+            ads = self.ads_changed[neighbour]
+            now = self._advertised({id: ad for id, ad in ads.items() if ad is not None})
+            advertised[neighbour] = {id: now.get(id) for id in ads}
+        before = {n: self._advertised(ads) for n, ads in self.ads_before.items()}
+        self.selection.begin(self.changed, advertised, before, (LOCAL, *self.neighbours))
 
     def encoded(self) -> bytes:
         """The state of this key, packed."""
@@ -286,16 +328,16 @@ class Part:
         if not (added or removed or ads or snapshot):
             return
         delta = self._reduce(neighbour, added, removed)
-        entries, gone = delta.added, list(delta.removed)
+        entries, gone = self._told(neighbour, added, delta), list(delta.removed)
         if snapshot:
-            entries, gone = self.reduction(neighbour).forwarded(), []
+            entries, gone = self._everything_told(neighbour), []
             ads = {**_from_others(self.state.advertised, neighbour)}
-        elif not (delta or ads):
+        elif not (entries or gone or ads):
             return
         messages = outbox.change(
             str(self.key.at(neighbour)),
             snapshot=snapshot,
-            entries=[Entry(id, pack(geometry)) for id, geometry in entries.items()],
+            entries=entries,
             removed=gone,
             advertised=[ad.travelling for ad in ads.values() if ad is not None],
             unadvertised=[id for id, ad in ads.items() if ad is None],
@@ -303,9 +345,35 @@ class Part:
         for target, message in messages:
             self.outputs.append(Output(self.context.topics.control, target.encode(), encode(message)))
 
-    def _reduce(self, neighbour: str, added: dict[str, Geometry], removed: list[str]) -> Delta:
+    def _told(self, neighbour: str, added: dict[str, Asked], delta: Delta) -> list[Entry]:
+        """The entries of a message: what the reduction adds, with wordings while nothing is withheld."""
+        if not self._tells_wordings(neighbour):
+            return [Entry(id, pack(geometry)) for id, geometry in delta.added.items()]
+        if int(self.reduction(neighbour).stats()["withheld"]):
+            # from now on what was told with a wording stands for more than that
+            self.state.withheld.append(neighbour)
+            worded = {id for id, one in self._offered(neighbour).items() if one.wording is not None}
+            forwarded = self.reduction(neighbour).forwarded().items()
+            entries = delta.added | {id: geometry for id, geometry in forwarded if id in worded}
+            return [Entry(id, pack(geometry)) for id, geometry in entries.items()]
+        # all is forwarded; another wording may have the geometry that there was
+        assert delta.added.keys() <= added.keys(), "nothing comes back where nothing is withheld"
+        return [Entry(id, pack(one.geometry), one.wording) for id, one in added.items()]
+
+    def _everything_told(self, neighbour: str) -> list[Entry]:
+        """All entries that a neighbour should hold."""
+        worded = self._offered(neighbour) if self._tells_wordings(neighbour) else {}
+        return [
+            Entry(id, pack(geometry), worded[id].wording if id in worded else None)
+            for id, geometry in self.reduction(neighbour).forwarded().items()
+        ]
+
+    def _tells_wordings(self, neighbour: str) -> bool:
+        return self.type.advertisements and forwards_whole(self.type) and neighbour not in self.state.withheld
+
+    def _reduce(self, neighbour: str, asked: dict[str, Asked], removed: list[str]) -> Delta:
         """Let the reduction towards a neighbour decide, and count what it was offered and what it sends."""
-        reduction = self.reduction(neighbour)
+        reduction, added = self.reduction(neighbour), {id: one.geometry for id, one in asked.items()}
         before = self._ranges_of(reduction)
         delta = reduction.update(added, removed)
         self._moved.add(neighbour)
@@ -326,50 +394,32 @@ class Part:
 
     # ── advertisements ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _inputs(self, neighbour: str) -> tuple[dict[str, Geometry], list[str]]:
+    def _inputs(self, neighbour: str) -> tuple[dict[str, Asked], list[str]]:
         """What changes in the reduction towards `neighbour`: entries of every other interface."""
         changes = _from_others(self.changed, neighbour)
-        if not self.type.advertisements:
-            there = _that_are(changes)
-            return there, [id for id in changes if id not in there]
-        return self._let_through(neighbour, changes)
+        if self.type.advertisements:
+            return self.selection.let_through(neighbour, changes)
+        there = {id: one for id, one in changes.items() if one is not None and len(one.geometry)}
+        return there, [id for id in changes if id not in there]
 
-    def _let_through(
-        self, neighbour: str, changes: dict[str, Geometry | None]
-    ) -> tuple[dict[str, Geometry], list[str]]:
-        """What of these changes, and of all else if its advertisements changed, meets what a neighbour advertised."""
-        selected = dict.fromkeys(self.state.selected.get(neighbour, []))
-        fresh = set(changes)
-        if neighbour in self.ads_changed:
-            changes = {**dict.fromkeys(selected), **self._offered(neighbour)} | {
-                id: None for id, g in changes.items() if g is None
-            }
-        there = _that_are(changes)
-        meets = meeting(list(there.values()), self._advertised_space(neighbour) if there else [])
-        through = {id for id, met in zip(there, meets.tolist(), strict=True) if met}
-        added: dict[str, Geometry] = {}
-        removed: list[str] = []
-        for id in changes:
-            if id in through:
-                if id in fresh or id not in selected:
-                    added[id] = there[id]
-                selected[id] = None
-            elif id in selected:
-                removed.append(id)
-                del selected[id]
-        self.state.selected[neighbour] = list(selected)
-        return added, removed
-
-    def _offered(self, neighbour: str) -> dict[str, Geometry]:
+    def _offered(self, neighbour: str) -> dict[str, Asked]:
         """Everything that the interfaces other than `neighbour` ask for."""
-        offered = {self._name(LOCAL, id): self._geometry(e.travelling) for id, e in self.state.local.items()}
-        for interface, entries in self.state.received.items():
-            if interface != neighbour:
-                offered |= {self._name(interface, id): unpack(e.geometry) for id, e in entries.items()}
-        return offered
+        interfaces = [LOCAL, *(interface for interface in self.state.received if interface != neighbour)]
+        return {id: asked for interface in interfaces for id, asked in self._content(ASKED, interface)}
 
-    def _advertised_space(self, neighbour: str) -> list[Geometry]:
-        return [self._geometry(a.geometry) for a in self.state.advertised.get(neighbour, {}).values()]
+    def _content(self, kind: str, interface: str) -> Iterator[tuple[str, Asked]]:
+        """What an interface asks for, or what it advertised, by id."""
+        if kind == ADVERTISED:
+            yield from self._advertised(self.state.advertised.get(interface, {})).items()
+        elif interface == LOCAL:
+            for id, local in self.state.local.items():
+                yield self._name(LOCAL, id), Asked(self._geometry(local.travelling), local.wording)
+        else:
+            for id, entry in self.state.received.get(interface, {}).items():
+                yield self._name(interface, id), Asked(unpack(entry.geometry), entry.wording)
+
+    def _advertised(self, ads: Mapping[str, Advertised]) -> dict[str, Asked]:
+        return {id: Asked(self._geometry(ad.geometry), ad.wording) for id, ad in ads.items()}
 
 
 def decode_state(blob: bytes) -> PartState:
@@ -379,8 +429,3 @@ def decode_state(blob: bytes) -> PartState:
 def _from_others(by_interface: Mapping[str, Mapping[str, T]], neighbour: str) -> dict[str, T]:
     """What comes from every interface but a neighbour's own."""
     return {id: x for interface, some in by_interface.items() if interface != neighbour for id, x in some.items()}
-
-
-def _that_are(changes: Mapping[str, Geometry | None]) -> dict[str, Geometry]:
-    """Those that leave something there."""
-    return {id: geometry for id, geometry in changes.items() if geometry is not None and len(geometry)}

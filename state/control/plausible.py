@@ -2,7 +2,7 @@
 
     key      is there such a key here: a broker that is hosted, a type, a part that the configuration has
     source   does it speak to this key at all: a home of the same broker, the same part at a neighbour
-    members  names that are names, numbers in their range, geometry of this type
+    members  names that are names, numbers in their range, geometry of this type, filters that can be read
 
 Whoever may write to the control topic can forge what is plausible; what is not must not stop a key, nor leave anything
 behind in its state. Messages of another dialect come from a deployment that has another configuration: they are
@@ -14,22 +14,39 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-import msgspec
 import numpy as np
 
 from state.compiled_part import LocalEntry
 from state.control.context import Context
 from state.control.facts import decode_fact
-from state.control.protocol import Advertised, Amend, Change, Entry, Expire, Forget, Message, Republish, Resync, Seed
+from state.control.overlap import WORDING_BYTES_MAX, Wordings
+from state.control.protocol import (
+    Advertised,
+    Amend,
+    Change,
+    Entry,
+    Expire,
+    Forget,
+    Message,
+    Renew,
+    Republish,
+    Resync,
+    Seed,
+)
+from state.errors import FilterError, HilcastError
+from state.filters.grammar import parse
+from state.filters.imprecise import check_decidable
+from state.formats import UNREADABLE
 from state.keys import Key
 from state.limits import PUBLISHER_BYTES_MAX
 from state.messages import VERSION_MAX, is_sink, quoted
-from state.names import NAME, TYPE_NAME
+from state.names import ID, NAME, TYPE_NAME, parted
 from state.reductions.parameters import forwards_ranges
+from state.space.event_type import EventType
 from state.space.packing import BOXES, RANGES, Packed
 
 _KEY = re.compile(rf"{NAME.pattern}/{TYPE_NAME.pattern}/(?:home|cube|wide):(?:0|[1-9][0-9]{{0,8}})")
-_EVERYWHERE = re.compile(rf"{NAME.pattern}/{NAME.pattern}")
+_EVERYWHERE = re.compile(rf"{NAME.pattern}/{ID.pattern}")
 PIECES_MAX = 1_000_000
 """Of a change or a seed: no state is that long."""
 
@@ -37,9 +54,9 @@ PIECES_MAX = 1_000_000
 def existing(text: str, context: Context) -> Key | None:
     """The key of this name, if the configuration has it.
 
-    >>> from state.config import parse
+    >>> from state import config
     >>> types = "[types.t]\\ncubes = 4\\n[types.t.attributes]\\nx = { kind = 'int' }"
-    >>> context = Context(parse("[overlay]\\nbrokers = ['b1']\\nlinks = []\\n" + types), 1, 0)
+    >>> context = Context(config.parse("[overlay]\\nbrokers = ['b1']\\nlinks = []\\n" + types), 1, 0)
     >>> existing("b1/t/cube:3", context), existing("b1/t/cube:4", context), existing("b1/t/cube:03", context)
     (Key(broker='b1', type='t', part='cube:3'), None, None)
     """
@@ -75,11 +92,11 @@ def implausible(key: Key, message: Message, context: Context) -> str | None:
         case Expire() | Forget():
             if not key.is_home:
                 return "a part has no registrations that could end"
-            return (
-                None if NAME.fullmatch(message.id) and 0 <= message.version <= VERSION_MAX else "no such registration"
-            )
+            return None if ID.fullmatch(message.id) and 0 <= message.version <= VERSION_MAX else "no such registration"
         case Republish():
             return "a home key has no index" if key.is_home else None
+        case Renew():
+            return None if key.is_home else "a part has no facts"
         case Amend():
             return _of_amend(key, message)
         case Seed():
@@ -88,12 +105,12 @@ def implausible(key: Key, message: Message, context: Context) -> str | None:
 
 
 def _of_amend(key: Key, message: Amend) -> str | None:
-    if not key.is_home or not NAME.fullmatch(message.id):
+    if not key.is_home or not ID.fullmatch(message.id):
         return "no such registration"
     try:
         if message.fact is not None:
             decode_fact(message.fact)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         return f"no fact: {error}"
     return None
 
@@ -131,20 +148,39 @@ def _of_items(key: Key, message: Change, context: Context) -> str | None:
     for bad in (_bad_local(key, message.local, context), _bad_entry(key, message.entries, context)):
         if bad is not None:
             return f"the entry {quoted(bad)} cannot be true"
+    wordings = context.wordings(key.type)
+    items: list[LocalEntry | Entry | Advertised] = [*message.local, *message.entries, *message.advertised]
+    unread = next((one.id for one in items if one.wording is not None and not _is_wording(one.wording, wordings)), None)
+    if unread is not None:
+        return f"what {quoted(unread)} asks for in words cannot be read"
+    at_home = Key.parse(message.source).is_home
     for advertised in message.advertised:
-        if not _is_advertised(key, advertised, context):
+        if not _is_advertised(key, advertised, context, at_home):
             return f"the advertisement {quoted(advertised.id)} cannot be true"
     return None
 
 
 def _bad_local(key: Key, entries: Iterable[LocalEntry], context: Context) -> str | None:
-    d, prefix = context.config.types[key.type].d, context.config.deployment.prefix
+    event_type, prefix = context.config.types[key.type], context.config.deployment.prefix
+    d, imprecise = event_type.d, any(attribute.imprecise for attribute in event_type.attributes)
     for e in entries:
-        named = NAME.fullmatch(e.id) and NAME.fullmatch(e.client)
+        named = ID.fullmatch(e.id) and NAME.fullmatch(e.client)
+        theirs = parted(e.id)[0] == (e.client if context.config.security.own else None)
         known = e.destination == context.topics.deliver(e.client) or is_sink(e.destination, prefix)
-        if not (named and known and _are_boxes(e.geometry, d) and (e.wider is None or _are_boxes(e.wider, d))):
+        placed = _are_boxes(e.geometry, d) and (e.wider is None or _are_boxes(e.wider, d))
+        decided = e.exact and not imprecise if e.residual is None else _is_filter(e.residual, event_type)
+        if not (named and theirs and known and placed and decided):
             return e.id
     return None
+
+
+def _is_filter(text: str, event_type: EventType) -> bool:
+    """Whether this is a filter that routing can ask; printing may have lengthened an admitted one beyond the limits."""
+    try:
+        check_decidable(parse(text, event_type, limits=False), event_type)
+    except (HilcastError, RecursionError):
+        return False
+    return True
 
 
 def _bad_entry(key: Key, entries: Iterable[Entry], context: Context) -> str | None:
@@ -154,9 +190,21 @@ def _bad_entry(key: Key, entries: Iterable[Entry], context: Context) -> str | No
     return next((e.id for e in entries if not _are_boxes(e.geometry, event_type.d)), None)
 
 
-def _is_advertised(key: Key, advertised: Advertised, context: Context) -> bool:
+def _is_advertised(key: Key, advertised: Advertised, context: Context, at_home: bool) -> bool:
+    event_type = context.config.types[key.type]
     named = _EVERYWHERE.fullmatch(advertised.id) and len(advertised.publisher.encode()) <= PUBLISHER_BYTES_MAX
-    return bool(named) and _are_boxes(advertised.geometry, context.config.types[key.type].d)
+    told = (not at_home and not advertised.filter) or _is_filter(advertised.filter, event_type)
+    return bool(named) and told and _are_boxes(advertised.geometry, event_type.d)
+
+
+def _is_wording(wording: str, wordings: Wordings) -> bool:
+    if len(wording.encode("utf-8", "replace")) > WORDING_BYTES_MAX:
+        return False
+    try:
+        wordings.read(wording)
+    except (FilterError, RecursionError):
+        return False
+    return True
 
 
 def _are_boxes(packed: Packed, d: int) -> bool:

@@ -3,7 +3,7 @@
     home ──Change──> part                        local entries, clipped to the part
     part ──Change──> same part at a neighbour    what the reduction says the neighbour must hold
     part ──Resync──> whoever it missed something from
-    driver ──> any key                           Seed, Amend, Expire, Forget, Republish
+    driver ──> any key                           Seed, Amend, Expire, Forget, Republish, Renew
 
 A `Change` is one step, or a piece of one, of the stream from its source to its receiver (`streams.py`).
 
@@ -20,7 +20,7 @@ from state import formats
 from state.compiled_part import LocalEntry
 from state.space.packing import Packed
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
@@ -28,6 +28,9 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
 
     id: str
     geometry: Packed
+    wording: str | None = None
+    """The filter in words, where boxes alone do not decide what it overlaps (`placement.py`), as long as nothing else
+    is withheld on its account; None: the geometry decides."""
 
 
 class Advertised(msgspec.Struct, array_like=True, frozen=True):
@@ -39,6 +42,8 @@ class Advertised(msgspec.Struct, array_like=True, frozen=True):
     """As it was sent, for the check of conformance at the broker where it entered; empty everywhere else."""
     geometry: Packed
     """Of its travelling form (`travelling.py`)."""
+    wording: str | None = None
+    """Of its travelling form, where boxes alone do not decide what it overlaps."""
 
     @property
     def travelling(self) -> Advertised:
@@ -118,7 +123,13 @@ class Amend(msgspec.Struct, tag="amend", array_like=True, frozen=True):
     format: int = FORMAT
 
 
-Message = Union[Change, Resync, Expire, Forget, Republish, Seed, Amend]  # noqa: UP007 msgspec reads the union at run time
+class Renew(msgspec.Struct, tag="renew", array_like=True, frozen=True):
+    """The signing key is another one: write every fact of this home key again."""
+
+    format: int = FORMAT
+
+
+Message = Union[Change, Resync, Expire, Forget, Republish, Seed, Amend, Renew]  # noqa: UP007 msgspec reads the union at run time
 
 _decoder = msgspec.msgpack.Decoder(Message)
 _encoder = msgspec.msgpack.Encoder()
@@ -132,7 +143,7 @@ def decode(value: bytes) -> Message:
     """Read a control message; `state-format` if it is none that this version can read."""
     try:
         message: Message = _decoder.decode(value)
-    except msgspec.MsgspecError as error:
+    except formats.UNREADABLE as error:
         raise formats.unreadable("a control message", str(error)) from error
     if message.format != FORMAT:
         raise formats.unreadable("a control message", f"of format {message.format}, this reads {FORMAT}")

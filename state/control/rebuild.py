@@ -30,7 +30,8 @@ from state.control.protocol import Change, Resync, decode, encode
 from state.errors import HilcastError
 from state.fitting import misfits
 from state.keys import Key, home_key, index_keys
-from state.messages import Output, receipt
+from state.messages import Output, addressee, own_receipts, receipt
+from state.names import parted
 from state.reductions.reduction import Fate
 
 FORMATS = f"{HOME_FORMAT}.{PART_FORMAT}.{MESSAGE_FORMAT}.{INDEX_FORMAT}"
@@ -77,6 +78,7 @@ def rebuild(
         for key in keys[part]:
             _finish(key, cubes.get(key), context, rebuilt)
         progress("parts", done + 1, len(keys))
+    rebuilt.topics |= own_receipts(rebuilt.outputs, context.topics)
     assert not misfits(rebuilt.outputs, context.topics), "what would not fit is cut or split where it is made"
     assert not by_part, "every part is somewhere of ours, for every broker has every part"
     return rebuilt
@@ -145,7 +147,7 @@ def _displaced(kind: str, broker: str, type_name: str, id: str, fact: Fact, cont
     return receipt(
         context.topics,
         kind="refused",
-        key=f"{broker}/{type_name}/{id}",
+        key=f"{broker}/{type_name}/{parted(id)[1]}",
         owner=fact.owner,
         version=fact.version,
         broker=broker if known else None,
@@ -153,6 +155,7 @@ def _displaced(kind: str, broker: str, type_name: str, id: str, fact: Fact, cont
         origin=fact.origin,
         code=error.code,
         reason=error.reason,
+        client=addressee(id, fact.owner, Kind(kind) is Kind.ADVERTISEMENT, context.config),
     )
 
 

@@ -36,10 +36,13 @@ Sample = Sequence[Mapping[str, object]]
 
 
 def samples_of(
-    records: Iterable[Record], config: Config, schemas: Schemas = NO_SCHEMAS
+    records: Iterable[Record],
+    config: Config,
+    schemas: Schemas = NO_SCHEMAS,
+    types: Mapping[str, EventType] | None = None,
 ) -> dict[str, list[dict[str, object]]]:
-    """The last publications of each type that is pruned, of these records; what cannot be read is left out."""
-    types = pruned_types(config)
+    """The last publications of these types, or of each that is pruned, of these records; the unreadable is left out."""
+    types = pruned_types(config) if types is None else types
     found: dict[str, deque[dict[str, object]]] = {name: deque(maxlen=SAMPLE_MAX) for name in types}
     sources = types_of_sources(config)
     for record in records:

@@ -14,13 +14,13 @@ BROADCAST = -1
 """The number that stands for the broadcast topic among those of groups."""
 
 
-def shared_topic(topics: Topics, broker: str, number: int) -> str:
-    """The topic of a group of a broker, or of its broadcast.
+def shared_topic(topics: Topics, broker: str, number: int, set: str | None = None) -> str:
+    """The topic of a group of a broker, or of its broadcast; of clients of one set, where they have sets.
 
     >>> shared_topic(Topics("p"), "b1", 3), shared_topic(Topics("p"), "b1", BROADCAST)
     ('p.group.b1.3', 'p.broadcast.b1')
     """
-    return topics.broadcast(broker) if number == BROADCAST else topics.group(broker, number)
+    return topics.broadcast(broker, set) if number == BROADCAST else topics.group(broker, number, set)
 
 
 class TypeGroups(msgspec.Struct, kw_only=True):
@@ -44,6 +44,9 @@ class Assignment(msgspec.Struct, kw_only=True):
     threshold: float
     broadcast: float | None
     types: dict[str, TypeGroups]
+    sets: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """By client that belongs to one: the set beyond which nobody may see what it gets. A group, or the broadcast, then
+    has a topic for each set."""
 
     @classmethod
     def nobody(cls) -> Assignment:
@@ -56,6 +59,22 @@ class Assignment(msgspec.Struct, kw_only=True):
     @classmethod
     def decode(cls, blob: bytes) -> Assignment:
         return formats.read("an assignment", FORMAT, blob, cls)
+
+    def set_of(self, client: str) -> str | None:
+        return None if self.sets is msgspec.UNSET else self.sets.get(client)
+
+    def topics(self, topics: Topics, broker: str) -> dict[str, list[str]]:
+        """By shared topic: the clients that read it, all of one set.
+
+        >>> clients = Assignment(clients=["a", "b"], threshold=0.0, broadcast=0.5, types={}, sets={"b": "s"})
+        >>> clients.topics(Topics("p"), "b1")
+        {'p.broadcast.b1': ['a'], 'p.set.s.broadcast.b1': ['b']}
+        """
+        found: dict[str, list[str]] = {}
+        for number, clients in sorted(self.readers().items()):
+            for client in clients:
+                found.setdefault(shared_topic(topics, broker, number, self.set_of(client)), []).append(client)
+        return found
 
     def members(self, type_name: str) -> Bools:
         """Bool (groups, clients): who reads the topic of each group of a type."""

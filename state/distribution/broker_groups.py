@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from state.arrays import Ints
@@ -50,8 +51,12 @@ class _TypeState:
 class BrokerGroups:
     """Groups of one broker over all types."""
 
-    def __init__(self, distribution: Distribution, types: Mapping[str, EventType]) -> None:
+    def __init__(
+        self, distribution: Distribution, types: Mapping[str, EventType], sets: Mapping[str, str] | None = None
+    ) -> None:
+        """`sets`: by client the set that it belongs to, where it does to one."""
         self.distribution = distribution
+        self._sets = sets or {}
         self.types = types
         self._states = {name: _TypeState() for name in sorted(types)}
         self._clients: dict[str, int] = {}
@@ -162,6 +167,7 @@ class BrokerGroups:
             threshold=self.threshold,
             broadcast=self.distribution.broadcast,
             types=types,
+            sets={client: self._sets[client] for client in live if client in self._sets} or msgspec.UNSET,
         )
 
 

@@ -38,7 +38,7 @@ import msgspec
 import numpy as np
 
 from state.config import Config
-from state.distribution.assignment import Assignment, shared_topic
+from state.distribution.assignment import Assignment
 from state.distribution.broker_groups import BrokerGroups
 from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
@@ -150,7 +150,7 @@ class Regrouping:
         self.spans = {reader: tuple(of) for reader, of in sorted(spans.items()) if reader[0] in hosts}
         """By (broker, client), as Kafka has them for certain."""
         self._brokers = {
-            broker: _Broker(BrokerGroups(config.distribution[broker], config.types))
+            broker: _Broker(BrokerGroups(config.distribution[broker], config.types, config.security.sets))
             for broker in sorted(hosts)
             if broker in config.distribution
         }
@@ -178,14 +178,18 @@ class Regrouping:
             return
         groups.put(type_name, id, fact.owner or "", boxes)
 
-    def observe(self, records: Iterable[Record], schemas: Schemas = NO_SCHEMAS) -> None:
-        """Take notice of publications, to know where they fall; what cannot be read is left out."""
+    def observe(self, records: Iterable[Record], schemas: Schemas = NO_SCHEMAS, read_by: Config | None = None) -> None:
+        """Take notice of publications, to know where they fall; what cannot be read is left out.
+
+        `read_by`: the configuration with the sources that there are now; None: those of the beginning.
+        """
         seen: dict[tuple[str, Format], list[tuple[bytes, Record]]] = {}
-        sources = types_of_sources(self.config)
+        config = read_by or self.config
+        sources = types_of_sources(config)
         for record in records:
             name, value = read_publication(record, sources)
             if name in self.config.types:
-                format = format_of(record, self.config) or self.config.types[name].format
+                format = format_of(record, config) or config.types[name].format
                 seen.setdefault((name, format), []).append((value, record))
         for (name, format), some in sorted(seen.items(), key=lambda one: one[0]):
             event_type = self.config.types[name].written_in(format)
@@ -236,10 +240,7 @@ class Regrouping:
             if state.outdated:
                 state.outdated = False
                 assignment = Assignment.nobody() if state.groups is None else state.groups.assignment()
-                readers = {
-                    shared_topic(self.config.topics, broker, number): clients
-                    for number, clients in sorted(assignment.readers().items())
-                }
+                readers = assignment.topics(self.config.topics, broker)
                 state.coming = Switch(broker, assignment, readers)
                 yield Prepare(broker, tuple(readers)) if readers else state.coming
 

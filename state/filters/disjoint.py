@@ -20,20 +20,6 @@ from state.space.ranks import ABSENT, PRESENT_MAX
 Corners = tuple[Ranks, Ranks]
 
 
-def disjoint_union(lows: Ranks, highs: Ranks, cap: int) -> Corners | None:
-    """Return disjoint boxes with the same union, or None if they are more than `cap`.
-
-    Large boxes go first, so that small ones vanish in them instead of cutting them up.
-    Cost: O(n * pieces * d), then `joined`; at most 2 * `cap` pieces are ever held.
-
-    >>> a, b = np.array([[0, 0], [2, 2]]), np.array([[4, 4], [6, 6]])
-    >>> [box.tolist() for box in disjoint_union(a, b, 9)[0]]
-    [[0, 0], [2, 5], [5, 2]]
-    """
-    lows, highs, count = _united(lows, highs, cap)
-    return None if count < 0 else (lows[:count], highs[:count])
-
-
 # --- a tree of boxes ----------------------------------------------------------------------------------------
 
 NOWHERE, PRODUCT, INTERSECT, UNITE, SKIP = range(5)
@@ -98,7 +84,7 @@ def _evaluated(program: Ranks, d: int, cap: int) -> tuple[Ranks, Ranks, int, boo
             if count - first > 2 * cap:
                 at = -1  # overlaps seldom halve them, and to try costs much
             elif sets > 1:
-                more_lows, more_highs, more = _united(more_lows, more_highs, cap)
+                more_lows, more_highs, more = disjoint_union(more_lows, more_highs, cap)
                 at = at if more >= 0 else -1
                 more_lows, more_highs = more_lows[:more], more_highs[:more]
         if at < 0:
@@ -136,8 +122,12 @@ def _product(program: Ranks, at: int, d: int, cap: int) -> tuple[Ranks, Ranks, i
 
 
 @njit
-def _united(lows: Ranks, highs: Ranks, cap: int) -> tuple[Ranks, Ranks, int]:
-    """Boxes made disjoint, large ones first; a count of -1 if they are more than `cap`."""
+def disjoint_union(lows: Ranks, highs: Ranks, cap: int) -> tuple[Ranks, Ranks, int]:
+    """Disjoint boxes with the same union, and how many of the rows they are; -1 if they are more than `cap`.
+
+    Large boxes go first, so that small ones vanish in them instead of cutting them up.
+    Cost: O(n * pieces * d), then `joined`; at most 2 * `cap` pieces are ever held.
+    """
     n, d = lows.shape
     sizes = np.zeros(n)
     for i in range(n):

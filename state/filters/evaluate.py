@@ -4,8 +4,8 @@
     matches_batch   ──> one bool per row of a rank array       looks at text only where ranks do not decide
 
 The language is total (docs/filters.md): a missing, null or ill-typed attribute is absent, and a predicate on
-an absent attribute is false. What could still go wrong inside an evaluation is *false* and counted
-(`Compiled.errors`).
+an absent attribute is false. What could still go wrong inside an evaluation is a bug of ours, and raised: routing makes
+a dead letter `internal` of the event, where an answer of *false* would be a lost delivery that nobody sees.
 """
 
 from __future__ import annotations
@@ -30,26 +30,12 @@ from state.space.ranks import ABSENT_SPAN, PRESENT_MAX, Exact, rank_span, timest
 
 Event = Mapping[str, object]
 Holds = Callable[[Event], bool]
+"""A filter, or a part of one, as a function of one event."""
 Read = Callable[[object], Any]
 """A decoded JSON value to what is compared, or None if it counts as absent."""
 
 
-@dataclass(slots=True)
-class Compiled:
-    """A filter as a function of one event; `errors` counts evaluations that failed, and so were false."""
-
-    holds: Holds
-    errors: int = 0
-
-    def __call__(self, event: Event) -> bool:
-        try:
-            return self.holds(event)
-        except Exception:  # contract: one bad event must not stop a router, and it is counted
-            self.errors += 1
-            return False
-
-
-def compile(filter: Filter, event_type: EventType) -> Compiled:
+def compile(filter: Filter, event_type: EventType) -> Holds:
     """Return the filter as a function of one event, for repeated use.
 
     An attribute that the type lets be imprecise may be an interval (`imprecise.py`).
@@ -66,7 +52,7 @@ def compile(filter: Filter, event_type: EventType) -> Compiled:
     holds = _holds(filter, event_type)
     names = imprecise_names(filter, event_type)
     if not names:
-        return Compiled(holds)
+        return holds
 
     def of_point_or_box(event: Event) -> bool:
         spans = spread(event, names, event_type)
@@ -74,7 +60,7 @@ def compile(filter: Filter, event_type: EventType) -> Compiled:
             return holds(event)
         return holds_of_box(filter, event, spans, event_type, lambda leaf: _holds(leaf, event_type))
 
-    return Compiled(of_point_or_box)
+    return of_point_or_box
 
 
 def matches(filter: Filter, event: Event, event_type: EventType) -> bool:

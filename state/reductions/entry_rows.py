@@ -230,11 +230,11 @@ class EntryRows:
 
     def containing(self, low: Ranks, high: Ranks) -> int:
         """The first row that contains a box, or -1."""
-        floor, ceiling = np.concatenate([self._least, high]), np.concatenate([low, self._most])
-        tree = self._asked()
-        if tree is not None:
-            return tree.first_between(floor, ceiling)
-        return int(_scan_first(self._points[: self._n], self._owners[: self._n], floor, ceiling))
+        return self._first_between(np.concatenate([self._least, high]), np.concatenate([low, self._most]))
+
+    def meets(self, low: Ranks, high: Ranks) -> bool:
+        """Whether any row meets a box."""
+        return self._first_between(np.concatenate([self._least, low]), np.concatenate([high, self._most])) >= 0
 
     def coverer(self, boxes: Boxes) -> str | None:
         """The first entry that contains each of `boxes` within one of its own."""
@@ -255,6 +255,12 @@ class EntryRows:
         numbers, counts = np.unique(self._owners[rows], return_counts=True)
         ids = [self._ids[number] for number in numbers.tolist()]
         return [id for id, count in zip(ids, counts.tolist(), strict=True) if count == len(self.entries[id])]
+
+    def _first_between(self, floor: Ranks, ceiling: Ranks) -> int:
+        tree = self._asked()
+        if tree is not None:
+            return tree.first_between(floor, ceiling)
+        return int(_scan_first(self._points[: self._n], self._owners[: self._n], floor, ceiling))
 
     def _between(self, floor: Ranks, ceiling: Ranks) -> Ints:
         tree = self._asked()

@@ -73,16 +73,20 @@ class ApproximateSpace:
         """How many boxes more the subscription number `order` may make.
 
         k, or with `dynamic` ζ(i) = k·i - m, m boxes being there now ([NEG08] §4); 0 leaves the free trims.
-        Differs: i counts the subscriptions that live, so that withdrawals lower the allowance too; and a cap on
-        all boxes may lower it further. Once that is reached nothing is cut, not even for free: each cut is a box
-        of CoveredBy.
+        Differs: i counts the subscriptions that live, so that withdrawals lower the allowance too; and the cap on
+        the boxes of R, the same as in the exact mode, may lower it further.
         """
         limit = self._k * order - len(self.tree) if self._dynamic else self._k
-        return max(min(limit, self._room()), 0)
+        room = sys.maxsize if self._boxes_max is None else self._boxes_max - len(self.tree)
+        return max(min(limit, room), 0)
 
-    def _room(self) -> int:
-        """How many boxes more there may be, in R and in CoveredBy; without a cap, as many as can be counted."""
-        return sys.maxsize if self._boxes_max is None else max(0, self._boxes_max - len(self.tree) - self.taken)
+    def _is_full(self, order: int) -> bool:
+        """Whether nothing is cut any more, not even for free: each cut is a box of CoveredBy.
+
+        Where there is a cap, that has as many as R may have, or k for each subscription if these are more: what
+        figure 8 lets each of them make.
+        """
+        return self._boxes_max is not None and self.taken >= max(self._boxes_max, self._k * order)
 
     def subscribe(self, id: str, boxes: Boxes, order: int) -> None:
         """Cut an active subscription out where it pays (figure 8, lines 8 to 29).
@@ -92,7 +96,7 @@ class ApproximateSpace:
         """
         limit = self.threshold(order)
         taken = Boxes.empty(self.tree.d)
-        for low, high in boxes if self._room() else ():
+        for low, high in () if self._is_full(order) else boxes:
             part, spent = self.tree.subtract_best(low, high, limit, self._choice)
             limit -= spent
             taken = part if len(taken) == 0 else taken.joined(part)

@@ -96,7 +96,7 @@ class NegativeSpaceSettings(NoSettings):
     rebuild: float = _parameter(number(0), 1.0)
     """Rebuild once as many active entries were withdrawn as this share of those left; 0: never."""
     max_boxes: int = _parameter(integer(0, INTEGER_MAX), 20_000)
-    """Boxes of the space (CoveredBy included) beyond which entries are not cut out any more; 0: no limit."""
+    """Negative boxes beyond which entries are not cut out any more, in both modes; 0: no limit."""
     retire: bool = _parameter(boolean, True)
     """Whether an active entry that lies inside a new one is withdrawn."""
 
@@ -193,3 +193,8 @@ def range_cap(event_type: EventType) -> int:
     cap = event_type.parameters.get("cap", MicsSettings.cap)
     assert isinstance(cap, int)
     return cap
+
+
+def forwards_whole(event_type: EventType) -> bool:
+    """Whether what the type's reduction forwards are entries as they are, each under its own id."""
+    return not forwards_ranges(event_type) and event_type.reduction != "merging"

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from state.arrays import Bools, Ints
+from state.config import Config
 from state.fitting import dead_letter
 from state.limits import HEADER_OVERHEAD_BYTES, OUTPUT_BYTES_MAX
 from state.messages import Output, Record, quoted
@@ -25,7 +26,6 @@ from state.routing.snapshot import Snapshot
 from state.space.decode import RankBatch, decode_arrow, joined
 from state.space.encodings.schemas import Schemas
 from state.space.event_type import EventType, format_named
-from state.topics import Topics
 
 OVERHEAD_BYTES = 2048
 """What Kafka adds to a record and a batch, and our small headers, generously."""
@@ -89,6 +89,8 @@ def examine(envelopes: Envelopes, snapshot: Snapshot, type_name: str, rows: Ints
     if event_type.advertisements:
         refused |= _not_advertised(envelopes, snapshot.junctions[type_name], rows, events)
     refused |= _too_large(envelopes, rows)
+    if snapshot.config.limits.any:
+        refused |= _over_quota(envelopes, snapshot.config, type_name, rows)
     usable = np.isin(rows, list(refused), invert=True) if refused else events.valid
     return Examined(rows, events, _entered(envelopes, rows, usable), refused)
 
@@ -96,12 +98,11 @@ def examine(envelopes: Envelopes, snapshot: Snapshot, type_name: str, rows: Ints
 def _read(envelopes: Envelopes, event_type: EventType, rows: Ints, schemas: Schemas) -> RankBatch:
     """The events of these rows, each in its own format."""
     codes = envelopes.format.codes[rows]
-    if (codes < 0).all():
-        return _read_alike(envelopes, event_type, rows, schemas)
     # names of no format of ours mean what the type says
-    formats = [format_named(text.encode()) or event_type.format for text in envelopes.format.texts] + [
-        event_type.format
-    ]
+    formats = [format_named(text.encode()) or event_type.format for text in envelopes.format.texts]
+    formats.append(event_type.format)
+    if not np.array([format != event_type.format for format in formats])[codes].any():
+        return _read_alike(envelopes, event_type, rows, schemas)
     parts = []
     for format in sorted(set(formats)):
         members = np.flatnonzero(np.array([one == format for one in formats])[codes])
@@ -177,15 +178,30 @@ def _too_large(envelopes: Envelopes, rows: Ints) -> dict[int, Refusal]:
     }
 
 
-def dead_letters(table: pa.RecordBatch, refused: Mapping[int, Refusal], topics: Topics) -> list[Output]:
+def _over_quota(envelopes: Envelopes, config: Config, type_name: str, rows: Ints) -> dict[int, Refusal]:
+    """Events that are larger than their client's, or everybody's, may be; judged where they enter."""
+    refused = {}
+    for code in np.unique(envelopes.topic.codes[rows]).tolist():
+        _, client = config.topics.client_of(envelopes.topic.texts[code]) or ("", "")
+        limit = config.limits.of(client, type_name).event_bytes
+        if limit is None:
+            continue
+        here = rows[(envelopes.topic.codes[rows] == code) & (envelopes.origin.codes[rows] < 0)]
+        sizes = envelopes.kept_bytes[here]
+        for row, size in zip(here[sizes > limit].tolist(), sizes[sizes > limit].tolist(), strict=True):
+            refused[row] = Refusal("over-quota", f"{size} bytes are more than {limit}")
+    return refused
+
+
+def dead_letters(table: pa.RecordBatch, refused: Mapping[int, Refusal], config: Config) -> list[Output]:
     """One for each event that is refused: the original, plus where it stood and why."""
-    return [letter_of(table, row, refused[row], topics) for row in sorted(refused)]
+    return [letter_of(table, row, refused[row], config) for row in sorted(refused)]
 
 
-def letter_of(table: pa.RecordBatch, row: int, why: Refusal, topics: Topics, with_headers: bool = True) -> Output:
+def letter_of(table: pa.RecordBatch, row: int, why: Refusal, config: Config, with_headers: bool = True) -> Output:
     """The dead letter of one row."""
     names = ("topic", "partition", "offset", "key", "value")
     topic, partition, offset, key, value = (table.column(name)[row].as_py() for name in names)
     headers = table.column("headers")[row].as_py() if with_headers else None
     kept = tuple((header["key"] or "", header["value"]) for header in headers or ())
-    return dead_letter(topics, Record(topic, partition, offset, 0, key, value, kept), why.code, why.reason)
+    return dead_letter(config, Record(topic, partition, offset, 0, key, value, kept), why.code, why.reason)

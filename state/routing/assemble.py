@@ -288,3 +288,10 @@ def plain(outputs: Sequence[Output]) -> pa.RecordBatch | None:
         pa.array(headers, pa.list_(HEADER)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def outputs_of(batch: pa.RecordBatch) -> Iterator[Output]:
+    """The rows of an outgoing batch one by one, for whoever writes them by hand."""
+    for row in batch.to_pylist():
+        headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
+        yield Output(row["topic"], row["key"], row["value"], headers)

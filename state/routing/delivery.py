@@ -3,6 +3,9 @@
     matches by broker ──unite──> one delivery per event, client and destination ──> hilcast_delivery, hilcast_client...
     messages of sharing ───────> one copy per event and group ────────────────────> hilcast_members, hilcast_event...
 
+A delivery to a destination that takes nothing now goes to the dead-letter topic instead, with all that it would have
+said, and why: nobody else waits for that destination, and whoever owns it can still be given what was for it.
+
 Guarantee: an id of a delivery depends on the event's source and id and on the client, never on batch, offset or time.
 """
 
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +21,15 @@ import pyarrow as pa
 from state.arrays import Bytes, Ints
 from state.digests import delivery_ids, event_digests, hexadecimal
 from state.distribution.assignment import shared_topic
-from state.messages import joined_ids, write_members
+from state.messages import cut, joined_ids, write_members
 from state.routing.assemble import Outgoing, fixed
 from state.routing.envelope import Envelopes
 from state.routing.junction import Junction, Pairs
 from state.routing.sharing import Message
 from state.routing.snapshot import Snapshot
+
+REASON_MAX = 500
+"""Bytes of the reason why a destination takes nothing: the room for our headers is kept free when an event comes in."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +90,19 @@ def _spread(starts: Ints, counts: Ints) -> Ints:
     return np.arange(int(counts.sum())) + np.repeat(starts - ends + counts, counts)
 
 
-def write_deliveries(outgoing: Outgoing, envelopes: Envelopes, snapshot: Snapshot, rows: Ints, what: Deliveries) -> int:
-    """Add deliveries, of the events in `rows` of the batch, to what goes out; return how many."""
+class Written(NamedTuple):
+    """How many deliveries went out, and how many of them to the dead-letter topic."""
+
+    copies: int
+    refused: int
+
+
+def write_deliveries(
+    outgoing: Outgoing, envelopes: Envelopes, snapshot: Snapshot, rows: Ints, what: Deliveries
+) -> Written:
+    """Add deliveries, of the events in `rows` of the batch, to what goes out."""
     if not len(rows):
-        return 0
-    codes = np.array([outgoing.code(destination) for _, destination in what.table], np.int64)
+        return Written(0, 0)
     clients = pa.array([client.encode() for client, _ in what.table], pa.binary())
     digests, event = _digests(envelopes, rows)
     each, same = np.arange(len(rows)), np.zeros(len(rows), np.int64)
@@ -99,8 +114,49 @@ def write_deliveries(outgoing: Outgoing, envelopes: Envelopes, snapshot: Snapsho
     }
     if snapshot.stale:
         extras["hilcast_stale"] = outgoing.pool([b"true"]) + same
-    outgoing.add(rows, codes[what.recipients], extras)
-    return len(rows)
+    if not snapshot.closed:
+        codes = np.array([outgoing.code(destination) for _, destination in what.table], np.int64)
+        outgoing.add(rows, codes[what.recipients], extras)
+        return Written(len(rows), 0)
+    return _write_open_and_closed(outgoing, envelopes, snapshot, rows, what, extras)
+
+
+def _write_open_and_closed(
+    outgoing: Outgoing,
+    envelopes: Envelopes,
+    snapshot: Snapshot,
+    rows: Ints,
+    what: Deliveries,
+    extras: Mapping[str, Ints],
+) -> Written:
+    """Add deliveries, some of which may be for destinations that take nothing now."""
+    shut = np.array([destination in snapshot.closed for _, destination in what.table], bool)[what.recipients]
+    codes = np.array([outgoing.code(destination) for _, destination in what.table], np.int64)
+    outgoing.add(rows[~shut], codes[what.recipients[~shut]], {name: at[~shut] for name, at in extras.items()})
+    if shut.any():
+        to, where = what.recipients[shut], rows[shut]
+        letter = {name: at[shut] for name, at in extras.items()}
+        letter |= _refusal(outgoing, envelopes, snapshot, where, [destination for _, destination in what.table], to)
+        outgoing.add(where, np.full(len(where), outgoing.code(snapshot.config.topics.deadletter)), letter)
+    return Written(len(rows) - int(shut.sum()), int(shut.sum()))
+
+
+def _refusal(
+    outgoing: Outgoing, envelopes: Envelopes, snapshot: Snapshot, rows: Ints, destinations: list[str], to: Ints
+) -> dict[str, Ints]:
+    """The headers that make a dead letter of a delivery: where the event stood, where it was to go, and why not."""
+    reasons = [cut(snapshot.closed.get(destination, ""), REASON_MAX) for destination in destinations]
+    same = np.zeros(len(rows), np.int64)
+    place = {}
+    for name in ("topic", "partition", "offset"):
+        values = envelopes.table.column(name).take(pa.array(rows)).cast(pa.string())
+        place[f"hilcast_{name}"] = outgoing.pool(values.cast(pa.binary())) + np.arange(len(rows))
+    return {
+        "hilcast_code": outgoing.pool([b"sink-refused"]) + same,
+        "hilcast_reason": outgoing.pool([reason.encode() for reason in reasons]) + to,
+        **place,
+        "hilcast_destination": outgoing.pool([destination.encode() for destination in destinations]) + to,
+    }
 
 
 def write_messages(
@@ -113,7 +169,7 @@ def write_messages(
     at, codes, members = [], [], []
     for broker, some in sorted(messages.items()):
         for message in some:
-            code = outgoing.code(shared_topic(snapshot.config.topics, broker, message.group))
+            code = outgoing.code(shared_topic(snapshot.config.topics, broker, message.group, message.set))
             for header, _ in write_members(message.matched):
                 at.append(message.row)
                 codes.append(code)

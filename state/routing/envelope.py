@@ -10,6 +10,7 @@ application/cloudevents+json`) is read event by event; topics of `[[sources]]` g
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,10 +26,12 @@ from state.columns import column
 from state.config import Config, Source
 from state.json_text import read_json
 from state.kernels import njit
-from state.names import ENVELOPE_HEADERS, FORMAT_HEADER, OUR_HEADERS
+from state.messages import quoted
+from state.names import ENVELOPE_HEADERS, FORMAT_HEADER, NAME, OUR_HEADERS
+from state.space.event_type import format_named, format_of_media
 
 CONTENT_TYPE = "content-type"
-STRUCTURED = b"application/cloudevents"
+STRUCTURED = "application/cloudevents"
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 INPUT = pa.schema(
     [
@@ -44,8 +47,19 @@ INPUT = pa.schema(
 
 
 def input_topics(config: Config) -> list[str]:
-    """What routing reads: publications, topics of existing producers, links from other deployments."""
-    return sorted({config.topics.publications, *(source.topic for source in config.sources), *_links_in(config)})
+    """What routing reads: publications, topics of existing producers, links from other deployments.
+
+    Not clients' own publications: they come and go, and are found by `own_publications`.
+    """
+    named = {source.topic for source in config.sources} | set(_links_in(config))
+    return sorted(named if config.security.own else named | {config.topics.publications})
+
+
+def own_publications(config: Config) -> str | None:
+    """The regular expression of clients' own topics of publications; None where they have none."""
+    if not config.security.own:
+        return None
+    return f"{re.escape(config.topics.publications)}[.]{NAME.pattern}"
 
 
 def _links_in(config: Config) -> dict[str, tuple[str, str]]:
@@ -214,9 +228,14 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
         ends,
         Column.of(_taken(contents, formats)) if (formats >= 0).any() else Column.empty(n),
     )
+    rows = np.flatnonzero(kinds >= 0)
+    content_types = Column.of(contents.take(pa.array(kinds[rows])))
+    _read_content_types(envelopes, rows, content_types)
     _adapt_sources(envelopes, config)
-    _read_structured(envelopes, kinds)
+    _read_structured(envelopes, rows, content_types)
     _read_origins(envelopes, config)
+    if config.security.own:
+        _bind(envelopes, config)
     for name in ENVELOPE_HEADERS:
         for row in np.flatnonzero(envelopes.missing[name]).tolist():
             why = Refusal("bad-event", f"the CloudEvents attribute {name} is missing")
@@ -340,20 +359,25 @@ def _brokers_of(envelopes: Envelopes, source: Source, rows: pa.Array) -> list[by
     return cast(list[bytes | None], envelopes.header(source.broker_header).take(rows).to_pylist())
 
 
-def _read_structured(envelopes: Envelopes, content_types: Ints) -> None:
+def _read_content_types(envelopes: Envelopes, rows: Ints, content_types: Column) -> None:
+    """`datacontenttype` says what a value is written in, where no header of ours does."""
+    ours = np.array([format_named(text.encode()) is not None for text in envelopes.format.texts] + [False])
+    silent = ~ours[envelopes.format.codes[rows]]
+    for code, text in enumerate(content_types.texts):
+        format = format_of_media(text)
+        if format is not None:
+            envelopes.format.put(rows[silent & (content_types.codes == code)], format)
+
+
+def _read_structured(envelopes: Envelopes, rows: Ints, content_types: Column) -> None:
     """Read events whose attributes are in the value; the value itself is forwarded as it is."""
-    rows = np.flatnonzero(content_types >= 0)
-    if not len(rows):
-        return
-    kinds = envelopes.contents.take(pa.array(content_types[rows])).to_pylist()
-    structured = [
-        row for row, kind in zip(rows.tolist(), kinds, strict=True) if (kind or b"").lower().startswith(STRUCTURED)
-    ]
-    if not structured:
+    is_structured = np.array([text.lower().startswith(STRUCTURED) for text in content_types.texts] + [False])
+    structured = rows[is_structured[content_types.codes]]
+    if not len(structured):
         return
     values = envelopes.values.to_pylist()
-    envelopes.format.put(np.array(structured, np.int64), "json")
-    for row in structured:
+    envelopes.format.put(structured, "json")
+    for row in structured.tolist():
         values[row] = _read_one(envelopes, row, values[row])
     envelopes.values = pa.array(values, pa.binary())
 
@@ -394,6 +418,37 @@ def _read_one(envelopes: Envelopes, row: int, value: bytes | None) -> bytes:
 def _text(given: object) -> str:
     """A text of an event's own attributes; half of a surrogate pair is no text."""
     return given if isinstance(given, str) and not any("\ud800" <= c <= "\udfff" for c in given) else ""
+
+
+def _bind(envelopes: Envelopes, config: Config) -> None:
+    """Let the records of a client's own topic be of the client's own sources only.
+
+    Cost: one look at each distinct source of each client's topic.
+    """
+    for topic in list(envelopes.topic.texts):
+        kind, client = config.topics.client_of(topic) or ("", "")
+        if kind != "publications":
+            continue
+        rows = envelopes.topic.where(topic)
+        _name_source(envelopes, rows[envelopes.missing["ce_source"][rows]], config.security.source_of(client))
+        named = rows[~envelopes.missing["ce_source"][rows]]
+        source = Column.of(envelopes.identity(named)[0])
+        foreign = [not config.security.may_publish(client, text) for text in source.texts]
+        for i in np.flatnonzero(np.array([*foreign, False])[source.codes]).tolist():
+            reason = f"the source {quoted(source[i] or '')} is not of {client}, whose topic this is"
+            envelopes.refused[int(named[i])] = Refusal("not-yours", reason)
+
+
+def _name_source(envelopes: Envelopes, rows: Ints, source: str | None) -> None:
+    """Let events that name no source be of this one; what is structured stays as it is."""
+    plain = [row for row in rows.tolist() if row not in envelopes.identities]
+    if source is None or not plain:
+        return
+    _, ids = envelopes.identity(np.array(plain, np.int64))
+    for row, id in zip(plain, ids.to_pylist(), strict=True):
+        envelopes.identities[row] = (source.encode(), id or b"")
+        envelopes.missing["ce_source"][row] = False
+    envelopes.gain({row: [("ce_source", source.encode())] for row in plain})
 
 
 def _read_origins(envelopes: Envelopes, config: Config) -> None:

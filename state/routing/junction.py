@@ -25,13 +25,15 @@ import pyarrow as pa
 from state.advertisements.conformance import Promises
 from state.arrays import Bools, Ints
 from state.compiled_part import IMPRECISE_RANGES_MAX, CompiledPart, join_ranges, overlap_ranges
-from state.filters.evaluate import Compiled
+from state.errors import HilcastError
+from state.filters.evaluate import Holds
 from state.filters.evaluate import compile as compile_filter
 from state.filters.grammar import parse
 from state.filters.residual_programs import OPEN, YES, Program, Programs
 from state.filters.tree import Filter
 from state.keys import Key
 from state.matchers import matcher_of
+from state.names import parted
 from state.reductions.interval_table import CompiledTable
 from state.space.boxes import Boxes
 from state.space.decode import RankBatch
@@ -129,6 +131,11 @@ class Junction:
     link_ranges: dict[str, CompiledTable] = field(default_factory=dict)
     promises: Promises = field(init=False)
     """The advertisements that entered here."""
+    faults: list[str] = field(default_factory=list)
+    """Lines for the log, until somebody says them and clears this: entries whose filter cannot be read.
+
+    Control lets no such entry through; should one be here all the same, it gets nothing, and everybody else all.
+    """
     version: int = 0
     """Of the subscriptions: what was computed by number holds as long as it stays."""
     _local: NumberedBoxes = field(init=False)
@@ -137,7 +144,7 @@ class Junction:
     """By number: the text of the residual filter."""
     _programs: Programs = field(default_factory=Programs)
     """By number: the doubtful filters, for compiled code."""
-    _filters: dict[str, tuple[Filter, Compiled]] = field(default_factory=dict)
+    _filters: dict[str, tuple[Filter, Holds]] = field(default_factory=dict)
     """By text: every filter that is checked here, read and compiled once."""
 
     def __post_init__(self) -> None:
@@ -213,17 +220,15 @@ class Junction:
             self.residuals.pop(number, None)
             self._texts.pop(number, None)
             self._programs.drop(number)
+        imprecise = any(attribute.imprecise for attribute in self.event_type.attributes)
         for part, fresh, numbers in new:
+            uncertain = set(part.doubtful)
             for entry, number in zip(fresh.tolist(), numbers[fresh].tolist(), strict=True):
-                self.ids[number], self.clients[number] = part.ids[entry], part.clients[entry]
+                self.ids[number], self.clients[number] = parted(part.ids[entry])[1], part.clients[entry]
                 self.destinations[number] = part.destinations[entry]
-                if entry in part.residuals:
-                    self._texts[number] = part.residuals[entry]
-                    self.residuals[number] = self._read(part.residuals[entry])[1]
-            for entry in np.intersect1d(part.doubtful, fresh).astype(np.int64).tolist():
-                number = int(numbers[entry])
-                doubtful[number] = True
-                self._programs.put(number, Program(self._read(part.residuals[entry])[0], self.event_type))
+                doubted = entry in uncertain
+                if doubted or imprecise or entry in part.residuals:
+                    doubtful[number] = not self._ask(number, part.residuals.get(entry, ""), doubted) or doubted
             self.grouped[numbers[np.intersect1d(part.grouped, fresh).astype(np.int64)]] = True
         self.doubtful = np.flatnonzero(doubtful)
         self.version += 1
@@ -273,12 +278,32 @@ class Junction:
         self.promises = Promises(self.event_type)
         every = {advertisement for placed in self._placed.values() for advertisement in placed.part.advertisements}
         for i, (publisher, text) in enumerate(sorted(every)):
-            self.promises.add(str(i), publisher, *self._read(text))
+            read = self._read(text)
+            if read is None:
+                self.faults.append(f"an advertisement of {publisher[:80]!r} cannot be read: {text[:80]!r}")
+            else:
+                self.promises.add(str(i), publisher, *read)
 
-    def _read(self, text: str) -> tuple[Filter, Compiled]:
+    def _ask(self, number: int, text: str, doubted: bool) -> bool:
+        """Have a number decided by its filter; tell whether that can be read. If not, the number gets nothing."""
+        read = self._read(text)
+        if read is None:
+            who = f"{self.ids[number]} of {self.clients[number]}"
+            self.faults.append(f"the filter of {who} cannot be read: {text[:80]!r}")
+            self.residuals[number] = _nobody
+            return False
+        self._texts[number], self.residuals[number] = text, read[1]
+        if doubted:
+            self._programs.put(number, Program(read[0], self.event_type))
+        return True
+
+    def _read(self, text: str) -> tuple[Filter, Holds] | None:
         if text not in self._filters:
-            # printing may have lengthened an admitted filter beyond the limits of admission
-            filter = parse(text, self.event_type, limits=False)
+            try:
+                # printing may have lengthened an admitted filter beyond the limits of admission
+                filter = parse(text, self.event_type, limits=False)
+            except (HilcastError, RecursionError):
+                return None
             self._filters[text] = filter, compile_filter(filter, self.event_type)
         return self._filters[text]
 
@@ -370,6 +395,10 @@ class Junction:
         for neighbour, link in self.link_boxes.items():
             numbers = np.concatenate([_NONE, *(p.links.get(neighbour, _NONE) for p in self._placed.values())])
             assert len(np.unique(numbers)) == len(numbers) == len(link.matcher)
+
+
+def _nobody(event: Mapping[str, object]) -> bool:
+    return False
 
 
 def _same_entries(was: _Placed, part: CompiledPart) -> Ints:

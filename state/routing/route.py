@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from state.arrays import Bools, Ints
-from state.errors import ENVIRONMENT
+from state.errors import ENVIRONMENT, Quarantined
 from state.fitting import misfits
 from state.messages import Output
 from state.routing.admission import claim, dead_letters, examine, letter_of
@@ -36,12 +36,12 @@ class Routing:
     """What one batch leads to."""
 
     def __init__(self, snapshot: Snapshot, batch: pa.RecordBatch, slices: list[_Slice], faults: Faults) -> None:
-        self._topics = snapshot.config.topics
+        self._config = snapshot.config
         self._table = batch
         self._slices = slices
         self.figures: Counter[str] = Counter()
         """To be added to the live figures once all batches are built: `routed`, `unmatched`, `dead_letters`,
-        `internal`, `copies`, `link:A>B`, `link_wasted:A>B`, `distribution:BROKER:...`."""
+        `internal`, `copies`, `undeliverable`, `link:A>B`, `link_wasted:A>B`, `distribution:BROKER:...`."""
         self.faults: list[str] = []
         """Lines for the log, one for each event whose routing failed inside (code `internal`)."""
         mine, unmatched = np.zeros(batch.num_rows, bool), np.zeros(batch.num_rows, bool)
@@ -72,9 +72,9 @@ class Routing:
             name = type(error).__name__
             why = Refusal("internal", f"routing it failed inside: {name}")
             try:
-                letters.append(letter_of(self._table, row, why, self._topics))
+                letters.append(letter_of(self._table, row, why, self._config))
             except Exception:  # headers that cannot even be read
-                letters.append(letter_of(self._table, row, why, self._topics, with_headers=False))
+                letters.append(letter_of(self._table, row, why, self._config, with_headers=False))
             place = "/".join(str(self._table.column(c)[row].as_py()) for c in ("topic", "partition"))
             offset = self._table.column("offset")[row].as_py()
             self.faults.append(f"the event at {place} offset {offset} is not routed: {name}: {error}")
@@ -132,6 +132,8 @@ def _narrowed(snapshot: Snapshot, batch: pa.RecordBatch, first: int, faults: Fau
 
 
 def _routed(snapshot: Snapshot, batch: pa.RecordBatch, first: int) -> _Slice:
+    if snapshot.quarantined and not snapshot.quarantined.isdisjoint(places(batch)):
+        raise Quarantined("no query could be got past it")
     envelopes = read(batch, snapshot.config)
     claimed = claim(envelopes, snapshot)
     outgoing = Outgoing()
@@ -139,7 +141,7 @@ def _routed(snapshot: Snapshot, batch: pa.RecordBatch, first: int) -> _Slice:
     refused = dict(claimed.refused)
     for one in routed:
         refused |= one.refused
-    letters = dead_letters(batch, refused, snapshot.config.topics)
+    letters = dead_letters(batch, refused, snapshot.config)
     assert not misfits(letters, snapshot.config.topics), "a dead letter is cut to what fits"
     reached = np.zeros(len(envelopes), bool)
     for rows in [np.array(list(refused), np.int64), *(one.reached for one in routed)]:
@@ -150,6 +152,12 @@ def _routed(snapshot: Snapshot, batch: pa.RecordBatch, first: int) -> _Slice:
         figures.update(one.figures)
     assembly = Assembly(outgoing, envelopes)
     return _Slice(first, envelopes.topic, claimed.mine, unmatched, assembly, letters, figures)
+
+
+def places(batch: pa.RecordBatch) -> list[tuple[str, int, int]]:
+    """Topic, partition and offset of each row."""
+    columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    return list(zip(*columns, strict=True))
 
 
 def _topic(batch: pa.RecordBatch) -> Column:
@@ -177,12 +185,15 @@ def _route_type(
     single = {b: pairs.take(shared[b].single) if b in shared else pairs for b, pairs in swept.matches.items()}
     deliveries = unite(single, junctions)
     _write_links(outgoing, snapshot, rows, swept)
-    copies = write_messages(outgoing, envelopes, snapshot, rows, messages)
-    copies += write_deliveries(outgoing, envelopes, snapshot, rows[deliveries.rows], deliveries)
+    shared_copies = write_messages(outgoing, envelopes, snapshot, rows, messages)
+    written = write_deliveries(outgoing, envelopes, snapshot, rows[deliveries.rows], deliveries)
     away = [crossing for (_, target), crossing in swept.links.items() if target not in snapshot.hosts]
     named = np.array([message.row for some in messages.values() for message in some], np.int64)
     reached = rows[np.concatenate([*away, named, deliveries.rows])]
-    return _TypeRouted(reached, examined.refused, _figures(swept, shared) | {"copies": copies})
+    figures = {"copies": shared_copies + written.copies}
+    if written.refused:
+        figures |= {"undeliverable": written.refused, "dead_letters": written.refused}
+    return _TypeRouted(reached, examined.refused, _figures(swept, shared) | figures)
 
 
 def _share(
@@ -192,12 +203,21 @@ def _share(
     ranks: Ints,
     matches: Mapping[str, Pairs],
 ) -> dict[str, Shared]:
-    """By broker: what the distribution method makes of its matches, where it has one and there are any."""
+    """By broker: what the distribution method makes of its matches, where it has one and there are any.
+
+    A broker one of whose shared topics takes nothing now serves everybody by himself.
+    """
     return {
         broker: sharing.share(junctions[broker], type_name, ranks, matches[broker])
         for broker, sharing in snapshot.sharing.items()
-        if broker in matches and len(matches[broker].rows)
+        if broker in matches and len(matches[broker].rows) and not _is_shut(snapshot, broker)
     }
+
+
+def _is_shut(snapshot: Snapshot, broker: str) -> bool:
+    topics = snapshot.config.topics
+    groups = topics.group(broker, 0).removesuffix("0")
+    return any(topic.startswith(groups) or topic == topics.broadcast(broker) for topic in snapshot.closed)
 
 
 def _write_links(outgoing: Outgoing, snapshot: Snapshot, rows: Ints, swept: Swept) -> None:

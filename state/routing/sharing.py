@@ -36,6 +36,8 @@ class Message:
     group: int
     """The number of the group topic, or BROADCAST."""
     matched: Mapping[str, list[str]]
+    set: str | None = None
+    """Which its clients belong to: of others it says nothing."""
 
 
 @dataclass
@@ -101,7 +103,7 @@ class Sharing:
         shared.single[able] = alone[of]
         together = np.flatnonzero(~alone[of])
         group = np.where(choice.broadcast, BROADCAST, choice.group + groups.first)
-        shared.messages = _messages(junction, matches.take(able[together]), group[event[together]])
+        shared.messages = self._messages(junction, matches.take(able[together]), group[event[together]])
         shared.figures = self._shared_figures(groups, shared.messages)
         shared.figures |= {"unicast": int(alone.sum()), "unicast_spared": _spared(groups, choice, label, pairs, width)}
         return shared
@@ -122,6 +124,15 @@ class Sharing:
             self._clients[type_name] = known = (junction, junction.version, clients)
         return known[2]
 
+    def _messages(self, junction: Junction, pairs: Pairs, groups: Ints) -> list[Message]:
+        """One message for each event and group of these pairs, and each set of clients."""
+        matched: dict[tuple[int, int, str], dict[str, list[str]]] = {}
+        for row, group, number in zip(pairs.rows.tolist(), groups.tolist(), pairs.numbers.tolist(), strict=True):
+            client = junction.clients[number]
+            clients = matched.setdefault((row, group, self.assignment.set_of(client) or ""), {})
+            clients.setdefault(client, []).append(junction.ids[number])
+        return [Message(row, group, clients, of or None) for (row, group, of), clients in sorted(matched.items())]
+
     def _shared_figures(self, groups: _Compiled, messages: list[Message]) -> dict[str, int]:
         """By method: messages, copies that they saved, and copies that clients will throw away."""
         sizes = groups.members.sum(axis=1)
@@ -134,15 +145,6 @@ class Sharing:
             figures[f"{method}_saved"] += served - 1
             figures[f"{method}_discarded"] += readers - served
         return figures
-
-
-def _messages(junction: Junction, pairs: Pairs, groups: Ints) -> list[Message]:
-    """One message for each event and group of these pairs."""
-    matched: dict[tuple[int, int], dict[str, list[str]]] = {}
-    for row, group, number in zip(pairs.rows.tolist(), groups.tolist(), pairs.numbers.tolist(), strict=True):
-        clients = matched.setdefault((row, group), {})
-        clients.setdefault(junction.clients[number], []).append(junction.ids[number])
-    return [Message(row, group, clients) for (row, group), clients in sorted(matched.items())]
 
 
 def _spared(groups: _Compiled, choice: Choice, label: Ints, pairs: Ints, width: int) -> int:

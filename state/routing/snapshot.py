@@ -28,6 +28,11 @@ class Snapshot:
     """Whether something newer may be in force; deliveries say so."""
     schemas: Schemas = NO_SCHEMAS
     """Where schemas are had that events name."""
+    closed: Mapping[str, str] = field(default_factory=dict)
+    """Destinations that nothing can be written to now, with the reason: what was for them becomes dead letters."""
+
+    quarantined: frozenset[tuple[str, int, int]] = frozenset()
+    """Events, by topic, partition and offset, that are not routed: they become dead letters `internal`."""
 
     def reading(self, topics: Collection[str]) -> Snapshot:
         """The same, with these topics among the sources as far as patterns match them (`Config.with_topics`)."""

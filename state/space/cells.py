@@ -19,6 +19,8 @@ Uniform cells are uniform in value, not in rank:
     timestamp           equal steps     50 years from it      the years 2000 to 2049
     text                equal steps of rank                   equal steps of 0-9 A-Z a-z, 3 characters
     category, boolean                                         equal blocks of values, in their order
+
+Quantile cells ([MICS09] §6.3) begin where a sample of publications says, finer where more of them are.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ _OCTAVES = 40
 _SYMBOLS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _SYMBOLS_PER_START = 3
 _YEAR_2000 = 946_684_800_000_000  # microseconds since 1970
+QUANTILES = 256
+"""Shares that publications are divided into: more than a sample can tell apart."""
 _FIFTY_YEARS = 1_577_923_200_000_000  # 2000-01-01 to 2050-01-01
 
 
@@ -111,3 +115,59 @@ def _text_start(share: Fraction) -> int:
         number, symbol = divmod(number, len(_SYMBOLS))
         text = _SYMBOLS[symbol] + text
     return text_rank(text.rstrip("0"))
+
+
+def quantiles(values: Ranks) -> tuple[int, ...]:
+    """The ranks that divide `values` into `QUANTILES` equal shares; absent ones do not count.
+
+    Implements [MICS09] §6.3, which says what variable cells are for, not how to choose them: here each attribute by
+    itself, by a sample. Guarantee: `QUANTILES - 1` of them, sorted; none where nothing is present. Equal ones are a
+    value that has several shares; the lowest value is no border, and ABSENT stands for it.
+    """
+    present = np.sort(values[values != ABSENT])
+    if len(present) == 0:
+        return ()
+    dividing = present[(np.arange(1, QUANTILES) * len(present)) // QUANTILES]
+    dividing[dividing == present[0]] = ABSENT
+    return tuple(dividing.tolist())
+
+
+def quantile_starts(dividing: tuple[int, ...], k: int) -> Ranks:
+    """Return where 2^k cells begin that have equal shares of what these ranks divide; within a share in even steps.
+
+    Guarantee: sorted, `starts[0]` is ABSENT, computed exactly. A value of several shares has a block of cells.
+
+    >>> quantile_starts((10, 20, 30, 40), 1).tolist()[1:], quantile_starts((100, 100, 1000), 2).tolist()[1:]
+    ([25], [100, 100, 1000])
+    """
+    assert 1 <= k <= CELL_BITS_MAX, k
+    n, shares = 2**k, len(dividing) + 1
+    edges = [ABSENT, *dividing, PRESENT_MAX]
+    starts = [ABSENT]
+    for cell in range(1, n):
+        share, step = divmod(cell * shares, n)
+        low, high = edges[share], edges[share + 1]
+        inside = low != ABSENT and share < shares - 1  # the outermost shares have no end that means anything
+        starts.append(low + (high - low) * step // n if inside else low)
+    return np.array(starts, np.int64)
+
+
+def moved(dividing: tuple[int, ...], values: Ranks) -> float:
+    """How far values are from being divided evenly by these ranks: the Kolmogorov-Smirnov distance, 0 to 1.
+
+    That is the greatest difference, over all of these ranks, between the share of the values below one and the share
+    that it stands for. Cost: O((n + QUANTILES) log n).
+
+    >>> moved((10, 20, 30), np.array([5, 15, 25, 35])), moved((10, 20, 30), np.array([11, 12, 13, 14]))
+    (0.0, 0.5)
+    """
+    present = np.sort(values[values != ABSENT])
+    if len(present) == 0 or not dividing:
+        return 0.0
+    distinct, first = np.unique(np.array(dividing, np.int64), return_index=True)
+    distinct, first = distinct[distinct != ABSENT], first[distinct != ABSENT]
+    below = np.searchsorted(present, distinct, side="left") / len(present)
+    upto = np.searchsorted(present, distinct, side="right") / len(present)
+    share = (first + 1) / (len(dividing) + 1)
+    # a value of several shares spans them: no distance where its own share lies between
+    return float(np.maximum(below - share, share - upto).max(initial=0.0))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -29,9 +29,9 @@ import numpy as np
 
 from state.arrays import Bools, Bytes, Ints
 from state.space.boxes import Ranks
-from state.space.encodings.encoded_batches import read_encoded
+from state.space.encodings.encoded_batches import read_encoded, two_texts
 from state.space.encodings.schemas import NO_SCHEMAS, Schemas
-from state.space.event_type import Attribute, EventType
+from state.space.event_type import Attribute, EventType, Format
 from state.space.json_scan import DEPTH_MAX, FINE, HARD, INVALID, find_members, find_nested
 from state.space.places import attributes_of, integer, value_of_text
 from state.space.points import rank_spans
@@ -210,10 +210,14 @@ def json_object(value: bytes | None) -> dict[str, object] | None:
     return cast(dict[str, object], batch.event(0)) if batch.valid[0] else None
 
 
-def warm() -> None:
-    """Compile all that reads events, or load it from the cache, before the first batch needs it."""
+def warm(formats: Collection[Format] = ()) -> None:
+    """Compile all that reads events, JSON and these formats, or load it from the cache, before a batch needs it."""
     decode(EventType("", (Attribute("a", "int"), Attribute("b", "category", values=("c",)))), [b"{}"])
     decode(EventType("", (Attribute("a", "int", path=("b", "c")),)), [b"{}"])
+    for format in sorted(set(formats) - {"json"}):
+        schema, value = two_texts(format)
+        attributes = (Attribute("a", "text"), Attribute("b", "category", values=("c",)))
+        assert decode(EventType("", attributes, format=format, schema=schema), [value]).valid.all()
 
 
 _NOTHING = EventType("", ())

@@ -6,9 +6,13 @@ The order of attributes is the order of the dimensions of every box, point and r
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
+
+from state.limits import CUBES_DEFAULT
+from state.names import FORMAT_HEADER
 
 if TYPE_CHECKING:
     from state.space.encodings.schemas import Schema
@@ -21,6 +25,38 @@ Kind = Literal["int", "float", "boolean", "category", "timestamp", "text"]
 def format_named(name: bytes | None) -> Format | None:
     """The format that a header names; None for none of ours."""
     return next((format for format in FORMATS if format.encode() == name), None)
+
+
+_MEDIA: dict[str, Format] = {
+    "application/json": "json", "text/json": "json", "application/avro": "avro", "avro/binary": "avro",
+    "application/protobuf": "protobuf", "application/x-protobuf": "protobuf",
+    "application/vnd.google.protobuf": "protobuf",
+}  # fmt: skip
+
+
+def format_of_media(content_type: str) -> Format | None:
+    """The format that a content type (`datacontenttype` of CloudEvents) means; None for none of ours.
+
+    >>> format_of_media("application/json; charset=utf-8"), format_of_media("application/vnd.shop.order+avro")
+    ('json', 'avro')
+    """
+    media = content_type.partition(";")[0].strip().lower()
+    return _MEDIA.get(media) or next((format for format in FORMATS if media.endswith(f"+{format}")), None)
+
+
+def format_said(headers: Iterable[tuple[str, bytes | None]]) -> Format | None:
+    """What the headers of a record say that its value is written in: `ce_dataformat` first, then its content type.
+
+    >>> format_said([("Content-Type", b"application/avro")]), format_said([("ce_dataformat", b"other")])
+    ('avro', None)
+    """
+    said, content_type = None, b""
+    for name, value in headers:
+        if name == FORMAT_HEADER:
+            said = value
+        elif name.lower() == "content-type":
+            content_type = value or b""
+    return format_named(said) or format_of_media(content_type.decode("utf-8", "replace"))
 
 
 DIMENSIONS_DEFAULT = 3
@@ -45,6 +81,8 @@ class Attribute:
     """The record header that holds it, instead of the document."""
     key: bool = False
     """Whether the record's key holds it, instead of the document."""
+    cells: Literal["uniform", "quantile"] = "uniform"
+    """Where the cells of the grid begin: in even steps, or where the publications that are seen are ([MICS09] §6.3)."""
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -77,7 +115,7 @@ class EventType:
     reduction: str = "covering"
     parameters: dict[str, object] = field(default_factory=dict)
     advertisements: bool = False
-    cubes: int = 16
+    cubes: int = CUBES_DEFAULT
     """Number of cubes, a power of two: the unit of state, index and parallelism."""
     index: tuple[str, ...] = ()
     """Attributes of the Hilbert grid, at most 6; empty: chosen by `state.space.grid`."""
@@ -95,6 +133,10 @@ class EventType:
     """A schema file; those in another format, or without one, name their schema, in Confluent's wire format."""
     subject: str | None = None
     """Where the registry has the schema that publishers of ours write with."""
+    auto: frozenset[str] = frozenset()
+    """What the running router chooses by what it sees (`state/tuning.py`): `cubes`, `index`."""
+    quantiles: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """By attribute with `cells = "quantile"`: ranks that divide its publications evenly, once some were seen."""
 
     @property
     def d(self) -> int:
@@ -108,6 +150,11 @@ class EventType:
     def is_flat(self) -> bool:
         """Whether every attribute is the member of its own name, at the top of the document."""
         return all(attribute.members == (attribute.name,) for attribute in self.attributes)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it leaves a choice to the router."""
+        return bool(self.auto) or any(attribute.cells == "quantile" for attribute in self.attributes)
 
     @cached_property
     def beside(self) -> tuple[Attribute, ...]:

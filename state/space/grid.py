@@ -24,7 +24,7 @@ another index or cube.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -37,7 +37,7 @@ from state.errors import ConfigError, HilcastError
 from state.kernels import njit
 from state.limits import CELL_BITS_MAX, CUBES_MAX, DIMENSIONS_MAX, INDEX_BITS_MAX
 from state.space.boxes import Boxes, Ranks
-from state.space.cells import uniform_starts
+from state.space.cells import quantile_starts, uniform_starts
 from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType
 from state.space.hilbert import Table, decode, index_of_morton, machine_of
 from state.space.ranges import RANGES_MAX, Ranges, boxes_ranges, expected_total
@@ -74,8 +74,9 @@ class Grid:
 
     @classmethod
     def of(cls, event_type: EventType) -> Grid:
-        """Return the grid of an event type, with uniform cells.
+        """Return the grid of an event type.
 
+        Cells are uniform, or by the quantiles of what was published where the type has these ([MICS09] §6.3).
         Dimensions are the type's `index` or else the first three attributes, in declared order, of those
         that tell most events apart: first bounded numbers, categories of 4 and more, and text; then numbers
         without bounds; then the rest. Bits are the type's `bits` or else as many that a box of half of
@@ -87,7 +88,7 @@ class Grid:
         faults = grid_faults(event_type, dimensions, k)
         if faults:
             raise ConfigError(faults)
-        starts = np.stack([uniform_starts(event_type.attribute(name), k) for name in dimensions])
+        starts = np.stack([_starts(event_type, name, k) for name in dimensions])
         attributes = tuple(Attribute(a.name, a.kind, values=a.values) for a in event_type.attributes)
         return cls(event_type.name, attributes, dimensions, k, starts, event_type.cubes)
 
@@ -143,6 +144,18 @@ class Grid:
         """
         lows, highs = self.cell_boxes(boxes)
         return boxes_ranges(lows, highs, self.k, cap)
+
+    def part_ranges(self, boxes: Boxes, touched: Sequence[int], *, wide: bool, cap: int | None = None) -> list[Ranges]:
+        """The ranges of each part that a filter goes to, a wide one or the cubes it touches; the cap is of each."""
+        if wide or not touched:
+            return [self.ranges(boxes, cap)] if len(boxes) else []
+        clipped = ((cube, boxes.clipped(*self.cube_box(cube))) for cube in touched)
+        return [self.ranges(inside, cap).clipped(*self.cube_range(cube)) for cube, inside in clipped]
+
+    def share(self, boxes: Boxes, touched: Sequence[int], *, wide: bool) -> float:
+        """The share of the grid's cells that a filter covers."""
+        cells = sum(ranges.cells for ranges in self.part_ranges(boxes, touched, wide=wide))
+        return float(cells / 2**self.index_bits)
 
     def is_exact(self, boxes: Boxes) -> bool:
         """Tell whether `ranges(boxes)` covers no cell that no box touches: up to `RANGES_MAX` are
@@ -299,6 +312,11 @@ def _read_description(description: Mapping[str, Any]) -> Grid:
     if (starts[:, 0] != ABSENT).any() or (starts[:, 1:] < starts[:, :-1]).any():
         raise ValueError("starts must be sorted and begin with the absent rank")
     return Grid(event_type.name, attributes, dimensions, k, starts, event_type.cubes)
+
+
+def _starts(event_type: EventType, name: str, k: int) -> Ranks:
+    dividing = event_type.quantiles.get(name)
+    return quantile_starts(dividing, k) if dividing else uniform_starts(event_type.attribute(name), k)
 
 
 # --- choices ------------------------------------------------------------------------------------------------

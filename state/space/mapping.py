@@ -1,22 +1,19 @@
-"""Mapping by clients: what events and subscriptions carry along, and how it is checked ([MICS09] §6.1).
+"""Mapping by clients: the ranges that a subscription carries along, and how they are checked ([MICS09] §6.1).
 
-The paper has clients compute indices and ranges, so that brokers need not. Here a publication may carry its
-rank vector and Hilbert index in a header, and a subscription its ranges in a field; both name the grid they
-were made for:
+The paper has clients compute indices and ranges, so that brokers need not. Here a subscription may carry its ranges in
+a field, which names the grid that they were made for:
 
-    he1.5b0c3a9d7e21f604.AAAAAAAAAAA...      event: index and ranks, as little-endian int64
-    hs1.5b0c3a9d7e21f604.IAMJAQME            subscription: gap, length - 1, gap, length - 1 ..., as varints
+    hs1.5b0c3a9d7e21f604.IAMJAQME            gap, length - 1, gap, length - 1 ..., as varints
     └┬┘ └── grid.hash ─┘ └─ base64 ─┘
      └ what it is, and the version of its encoding
 
 All of it is ASCII, so that kcat can carry it. A client gets the grid by `Grid.from_description`.
 
-Differs: the paper trusts clients. Here nothing is delivered on the word of a header (the edge evaluates the
-event itself), and a subscription mapped for another grid is refused with `stale-grid`: its client fetches the grid
-again. A broker that changes its own grid carries ranges over (`benchmarks/peers/regrid.py`).
-
-The router does not read the header of an event: it needs the event anyway, and reading that takes less time than
-reading and checking the header (`python -m benchmarks.decode` shows both, with `benchmarks/peers/event_headers.py`).
+Differs: the paper trusts clients. Here the ranges must cover the filter, and a subscription mapped for another grid is
+refused with `stale-grid`: its client fetches the grid again. A broker that changes its own grid carries ranges over
+(`benchmarks/peers/regrid.py`). The paper has events mapped too. A router saves nothing by that: it needs the event
+anyway, and reading it takes less time than reading and checking a header (`python -m benchmarks.decode` has both,
+the header by `benchmarks/peers/event_headers.py`).
 """
 
 from __future__ import annotations
@@ -28,49 +25,12 @@ import numpy as np
 from state.arrays import Bytes, Ints
 from state.errors import HilcastError
 from state.kernels import njit
-from state.space.boxes import Boxes, Ranks
+from state.space.boxes import Boxes
 from state.space.grid import Grid
 from state.space.ranges import RANGES_MAX, Ranges, union
 
-EVENT_HEADER = "hilcast_mapping"
-"""The Kafka header of a publication that carries `map_event`; like every `hilcast_*` it is not delivered."""
-
-EVENT = b"he1."
 _SUBSCRIPTION = b"hs1."
 _HASH_CHARACTERS = 16
-
-
-# --- events -------------------------------------------------------------------------------------------------
-
-
-def map_event(grid: Grid, ranks: Ranks) -> bytes:
-    """Return the header of an event with these ranks, (attributes,)."""
-    return map_events(grid, ranks[None, :])[0]
-
-
-def map_events(grid: Grid, ranks: Ranks) -> list[bytes]:
-    """Return the header of each event of a batch, (n, attributes)."""
-    payload = np.zeros((len(ranks), payload_bytes(grid)), np.uint8)
-    words = np.concatenate([grid.index(ranks)[:, None], ranks], axis=1).astype("<i8")
-    payload[:, : 8 * words.shape[1]] = np.ascontiguousarray(words).view(np.uint8)
-    head = EVENT + grid.hash.encode() + b"."
-    return [head + binascii.b2a_base64(row.tobytes(), newline=False) for row in payload]
-
-
-def payload_bytes(grid: Grid) -> int:
-    """Index and ranks, filled up to a multiple of 3 so that base64 needs no padding and texts can be
-    joined."""
-    return -(-8 * (1 + len(grid.attributes)) // 3) * 3
-
-
-def base64_bytes(text: bytes) -> bytes | None:
-    try:
-        return binascii.a2b_base64(text, strict_mode=True)
-    except binascii.Error:
-        return None
-
-
-# --- subscriptions ------------------------------------------------------------------------------------------
 
 
 def map_subscription(grid: Grid, boxes: Boxes, cap: int | None = None) -> str:
@@ -88,6 +48,13 @@ def map_subscription(grid: Grid, boxes: Boxes, cap: int | None = None) -> str:
     numbers = np.stack([gaps, ranges.ends - ranges.starts], axis=1).ravel()
     payload = binascii.b2a_base64(_varints(numbers).tobytes(), newline=False)
     return (_SUBSCRIPTION + grid.hash.encode() + b"." + payload).decode()
+
+
+def base64_bytes(text: bytes) -> bytes | None:
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except binascii.Error:
+        return None
 
 
 def read_subscription_mapping(text: str | bytes, grid: Grid, boxes: Boxes | None = None) -> Ranges:

@@ -73,6 +73,9 @@ class Exact(float):
         made.whole = whole
         return made
 
+    def __deepcopy__(self, memo: object) -> Exact:
+        return self  # it cannot change
+
 
 def read_decimal(text: str) -> float:
     """A JSON number with a fraction or an exponent: the nearest double, which knows the integer it stands for.

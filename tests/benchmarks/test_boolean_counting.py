@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.peers.boolean_counting import CountingSnapshot
-from benchmarks.peers.filter_index import FilterIndex
 from state.advertisements.extents import disjoint
+from state.advertisements.filter_index import FilterIndex
 from state.advertisements.normal import Normal, Normaliser
 from state.filters.grammar import parse
 from tests.advertisements.witnesses import TYPE, filters, leaves

@@ -9,11 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.peers.event_headers import read_event_mapping, read_event_mappings
+from benchmarks.peers.event_headers import map_event, map_events, read_event_mapping, read_event_mappings
 from benchmarks.peers.grid_fitting import fit
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
-from state.space.mapping import map_event, map_events
 from state.space.ranks import ABSENT, PRESENT_MAX
 
 TYPE = EventType(
@@ -32,6 +31,13 @@ HEAD = f"he1.{GRID.hash}."
 
 rank = st.one_of(st.integers(-5, 1005), st.integers(ABSENT, PRESENT_MAX), st.just(ABSENT))
 vectors = st.lists(st.tuples(rank, rank, rank), min_size=1, max_size=8)
+
+
+def test_event_header_is_what_the_module_says() -> None:
+    """A client of any language can write it: prefix, hash, base64 of little-endian index and ranks, filled up."""
+    ranks = np.array([5, 700, ABSENT], np.int64)
+    payload = struct.pack("<4q", int(GRID.index(ranks[None])[0]), 5, 700, ABSENT) + b"\0"
+    assert map_event(GRID, ranks) == f"he1.{GRID.hash}.".encode() + base64.b64encode(payload)
 
 
 @given(vectors)

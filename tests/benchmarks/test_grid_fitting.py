@@ -1,12 +1,10 @@
-"""Fitted grids: cells that follow a sample, dimensions that exclude most."""
+"""Fitted grids: cells that follow a sample."""
 
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from benchmarks.peers.grid_fitting import choose_dimensions, fit, quantile_starts
+from benchmarks.peers.grid_fitting import fit
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
@@ -25,33 +23,6 @@ SMALL = EventType(
     bits=3,
     cubes=4,
 )
-
-
-@given(st.lists(st.integers(-5, 40), min_size=1, max_size=60), st.integers(1, 4))
-@settings(max_examples=150, deadline=None)
-def test_quantile_cells_hold_equal_shares(values: list[int], k: int) -> None:
-    """No cell holds more than its share of the sample plus one, not counting the value it starts with."""
-    sample = np.array([*values, ABSENT, ABSENT], np.int64)
-    starts = quantile_starts(sample, k)
-    assert starts[0] == ABSENT
-    assert (starts[1:] >= starts[:-1]).all()
-    cells = np.searchsorted(starts, values, side="right") - 1
-    for cell in set(cells.tolist()):
-        held = [v for v, c in zip(values, cells, strict=True) if c == cell]
-        beyond = [v for v in held if v != (min(values) if starts[cell] == ABSENT else starts[cell])]
-        assert len(beyond) <= len(values) / 2**k + 1
-
-
-def test_the_lowest_value_of_a_sample_is_no_border() -> None:
-    """A lowest value of more than a cell's share takes its block together with absent."""
-    assert quantile_starts(np.array([5, 5, 5, 5, 9, 9]), 2).tolist() == [ABSENT, ABSENT, ABSENT, 9]
-
-
-def test_quantile_cells_follow_the_sample() -> None:
-    """Where the sample is dense cells are narrow."""
-    values = np.concatenate([np.arange(100), np.arange(100, 10_000, 99)])
-    starts = quantile_starts(values, 3)
-    assert starts.tolist()[1:] == [25, 50, 75, 100, 2575, 5050, 7525]
 
 
 def test_variable_cells_have_fewer_false_positives() -> None:
@@ -82,26 +53,3 @@ def test_fit_keeps_what_the_sample_does_not_show() -> None:
     fitted = fit(grid, sample)
     assert (fitted.starts[1] == grid.starts[1]).all()
     assert fitted.starts[0].tolist() == [ABSENT, 12, 25, 37, 50, 62, 75, 87]
-
-
-@given(
-    st.lists(st.tuples(*[st.tuples(st.integers(0, 9), st.integers(0, 9))] * 4), min_size=1, max_size=6),
-    st.lists(st.tuples(*[st.integers(0, 9)] * 4), min_size=1, max_size=12),
-    st.integers(1, 4),
-)
-@settings(max_examples=100, deadline=None)
-def test_choice_of_dimensions_is_by_selectivity(
-    subscriptions: list[tuple[tuple[int, int], ...]], sample: list[tuple[int, ...]], count: int
-) -> None:
-    """[MICS09] §5: the chosen attributes admit the fewest (subscription, event) pairs, counted one by one."""
-    event_type = EventType("t", tuple(Attribute(n, "int") for n in "abcd"))
-    boxes = Boxes.of([([min(p) for p in s], [max(p) for p in s]) for s in subscriptions])
-    chosen = choose_dimensions(event_type, boxes, np.array(sample, np.int64), count)
-    admitted = {
-        name: sum(min(s[i]) <= event[i] <= max(s[i]) for s in subscriptions for event in sample)
-        for i, name in enumerate("abcd")
-    }
-    everything = len(subscriptions) * len(sample)
-    ranking = sorted("abcd", key=lambda name: (admitted[name], name))
-    useful = [name for name in ranking[:count] if admitted[name] < everything]
-    assert list(chosen) == (useful or ranking[:1])

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from benchmarks.peers import filter_index as index_module
 from benchmarks.peers.tree_overlap import OverlapIndex
+from state.advertisements import filter_index as index_module
 from state.advertisements import rows
 from state.filters.grammar import parse
 from state.space.event_type import Attribute, EventType

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import msgspec
@@ -13,15 +14,17 @@ from state.config import parse
 from state.control import handle as core
 from state.control import home, part
 from state.control.context import Context
-from state.control.facts import Kind
+from state.control.facts import Kind, decode_fact, ends
 from state.control.home import Home
 from state.control.part import Part
-from state.control.protocol import Advertised, Amend, Change, Entry, Expire, Forget, Resync, decode, encode
+from state.control.protocol import Advertised, Amend, Change, Entry, Expire, Forget, Renew, Resync, decode, encode
 from state.control.streams import Outbox, seeds
 from state.errors import HilcastError
-from state.keys import Key, home_key, index_keys, shard
+from state.index_mark import Mark
+from state.keys import Key, home_key, home_keys, index_keys, shard
 from state.messages import Output, Record
 from state.redis_index import RedisIndex
+from state.signing import Keyring, genuine
 from state.space.boxes import Boxes
 from state.space.packing import Packed, pack, unpack
 from tests.simulation.invariants import check
@@ -45,6 +48,16 @@ y = {{ kind = "int", min = 0, max = 100 }}
 """
 SUBSCRIPTIONS = "hilcast.subscriptions"
 ADVERTISEMENTS = "hilcast.advertisements"
+WORDED = """
+[overlay]
+brokers = ["b1", "b2", "b3"]
+links = [["b1", "b2"], ["b2", "b3"]]
+[types.t]
+reduction = "covering"
+advertisements = true
+[types.t.attributes]
+title = { kind = "text" }
+"""
 PRUNED = """
 [settings]
 home_shards = 1
@@ -372,6 +385,20 @@ def only_what_was_advertised_for_goes_there():
     assert not any(part.links for part in world.deployments[0].index.values())
 
 
+def what_stands_for_others_has_no_words():
+    """Of two filters with the same boxes one stands for both: its words must not keep the other from travelling on."""
+    world = World(parse(WORDED))
+    one, other = "The Silent River of Lima", "The Silent River of Oslo"
+    world.send(ADVERTISEMENTS, "b2/t/both", {"publisher": "p", "filter": "title LIKE 'The%'"})
+    world.send(ADVERTISEMENTS, "b3/t/other", {"publisher": "p", "filter": f"title = '{other}'"})
+    for number, title in enumerate((one, other)):
+        world.settle()
+        world.send(SUBSCRIPTIONS, f"b1/t/{number}", {"client": f"c{number}", "filter": f"title = '{title}'"})
+    world.settle()
+    (outcome,) = world.publish_all([Event("e", "t", "b3", json.dumps({"title": other}).encode(), "p")])
+    assert {delivery.client for delivery in outcome.deliveries} == {"c1"}
+
+
 def a_new_generation_opens_with_snapshots():
     """After one deployment lost everything, the other's table is again what it says, without any new event."""
     world = World(config_of(), [("b1", "b2"), ("b3",)])
@@ -628,6 +655,112 @@ def a_snapshot_tells_what_travels():
     check(world)
 
 
+def the_highest_version_can_be_withdrawn():
+    """A subscription of version 2^63-1 goes without a version, for there is none above; nothing takes its place."""
+    world = World(config_of())
+    subscribe(world, "s", "x < 5", version=2**63 - 1)
+    world.settle()
+    assert got(world, 3, 3) == {"s"}
+    subscribe(world, "s", "x < 9")
+    world.settle()
+    assert got(world, 7, 3) == set(), "no version is left for a replacement"
+    world.send(SUBSCRIPTIONS, "b1/t/s", None)
+    world.settle()
+    assert got(world, 3, 3) == set()
+
+
+def an_inbox_that_was_made_again_counts_anew():
+    """Offsets of a topic that has another id are compared with nothing: what comes there is new."""
+    world = World(config_of())
+    for text in ("x < 5", "x < 6", "x < 7"):
+        subscribe(world, "s", text)
+    world.settle()
+    world.log.renew(SUBSCRIPTIONS)
+    deployment = world.deployments[0]
+    deployment.renewed([SUBSCRIPTIONS])
+    deployment.begin()
+    subscribe(world, "s", "x > 50")
+    world.settle()
+    assert got(world, 3, 3) == set()
+    assert got(world, 60, 3) == {"s"}
+
+
+def what_is_quarantined_is_not_handled():
+    """A record that no query could be got past changes nothing, and is answered."""
+    world = World(config_of())
+    record = subscribe(world, "s", "x < 5")
+    world.quarantined.add(record.place)
+    world.settle()
+    assert got(world, 3, 3) == set()
+    assert [dict(letter.headers)["hilcast_code"] for letter in world.log.topics["hilcast.deadletter"]] == [b"internal"]
+
+
+# --- where records are signed --------------------------------------------------------------------------------
+
+RING = Keyring((b"k" * 32,))
+
+
+def _signed_world():
+    world = World(config_of(), keyring=RING)
+    subscribe(world, "s1", "x < 10")
+    world.settle()
+    return world
+
+
+def a_forged_message_is_not_read():
+    """What a key is told without the signature of a key of ours changes nothing, and is answered and counted."""
+    world = _signed_world()
+    told = world.log.topics["hilcast.control"]
+    known = next(r for r in told if isinstance(m := decode(r.value), Change) and m.local and r.key.startswith(b"b1/"))
+    change = decode(known.value)
+    end = msgspec.structs.replace(change, sequence=change.sequence + 1, local=[], removed=["s1"])
+    world.log.append(Output("hilcast.control", known.key, encode(end), known.headers))
+    world.settle()
+    assert got(world, 5, 5) == {"s1"}
+    assert world.forged == 1
+
+
+def all_that_keys_say_is_signed():
+    """Every record of the control topic and of the registry can be told from one that nobody of ours wrote."""
+    world = _signed_world()
+    for topic in ("hilcast.control", "hilcast.registry"):
+        assert world.log.topics[topic]
+        assert all(genuine(record, RING) for record in world.log.topics[topic])
+
+
+def the_end_of_a_fact_names_the_fact():
+    """The null value that ends a fact, said again after the id was used anew, ends nothing."""
+    world = _signed_world()
+    world.send(SUBSCRIPTIONS, "b1/t/s1", None)
+    world.settle()
+    key = str(home_key("b1", "t", "s1", world.config)).encode()
+    world.say(Output("hilcast.control", key, encode(Forget(False, "s1", 2))))
+    world.settle()
+    end = world.log.topics["hilcast.registry"][-1]
+    assert end.value is None
+    subscribe(world, "s1", "x < 20")
+    world.settle()
+    gone, fresh = (decode_fact(r.value) for r in world.log.topics["hilcast.registry"][-3::2])
+    assert ends(end, gone)
+    assert not ends(end, fresh)
+
+
+def every_fact_is_written_again_by_its_home():
+    """Asked to, a home key writes each of its facts again, ended ones too, signed with the key that signs now."""
+    world = _signed_world()
+    subscribe(world, "s2", "x < 20")
+    world.send(SUBSCRIPTIONS, "b1/t/s2", None)
+    world.settle()
+    before = world.log.end("hilcast.registry")
+    for key in home_keys(world.config, ("b1",)):
+        world.say(Output("hilcast.control", str(key).encode(), encode(Renew())))
+    world.settle()
+    again = world.log.topics["hilcast.registry"][before:]
+    assert sorted(record.key for record in again) == [b"subscription/b1/t/s1", b"subscription/b1/t/s2"]
+    assert [decode_fact(r.value).live for r in sorted(again, key=lambda r: r.key)] == [True, False]
+    assert got(world, 5, 5) == {"s1"}
+
+
 # --- with a real Redis ---------------------------------------------------------------------------------------
 
 
@@ -709,6 +842,65 @@ def damage_is_noticed(url, prefix):
     assert index.load([key], 1) == [None]
 
 
+def a_forged_index_is_not_used(url, prefix):
+    """An index that is whole, but not signed for its place under this run of Redis, counts as lost, and is counted."""
+    config = config_of(prefix, url)
+    index, stranger = RedisIndex(config, keys=lambda: RING), RedisIndex(config)
+    key, other = Key("b1", "t", "cube:0"), Key("b1", "t", "cube:1")
+    client = redis.Redis.from_url(url)
+    index.publish({key: _empty_part(), other: _empty_part()}, 1, 5)
+    run, _ = index.vector(1)
+    assert index.load([key], 1, run)[0] is not None
+    assert index.load([key], 1, "another run") == [None]
+    stranger.publish({key: _empty_part()}, 1, 6)
+    assert index.load([key], 1, run) == [None]
+    assert stranger.load([key], 1) != [None]
+    client.set(f"{prefix}:b1:t:cube:0:index:1", client.get(f"{prefix}:b1:t:cube:1:index:1"))
+    assert index.load([key], 1, run) == [None]
+    assert index.forged == 3
+    # what was forged does not stand against it, though it says to be newer
+    assert _refused(lambda: index.publish({key: _empty_part()}, 1, 5)) is None
+    assert index.load([key], 1, run)[0] is not None
+    assert index.vector(1)[1][str(key)].epoch == "1.5"
+
+
+def a_forged_pointer_is_not_followed(url, prefix):
+    """Routing goes by no generation, and by no configuration, that nobody of ours has written."""
+    config = config_of(prefix, url)
+    index, stranger = RedisIndex(config, keys=lambda: RING), RedisIndex(config)
+    client = redis.Redis.from_url(url)
+    index.point(3, b"{}")
+    assert (index.current()[1], index.configuration(3)) == (3, b"{}")
+    client.hset(f"{prefix}:generations:main", "3", b'{"forged": 1}')
+    assert index.configuration(3) is None
+    stranger.point(99, b"{}")
+    assert index.current()[1] is None
+    assert stranger.current()[1] == 99
+    assert index.newest_generation() == 0
+    index.publish({Key("b1", "t", "cube:0"): _empty_part()}, 3, 1)
+    index.point(3, b"{}")
+    assert (index.current()[1], index.configuration(3), index.newest_generation()) == (3, b"{}", 3)
+
+
+def every_write_counts_one_up(url, prefix):
+    """The count of writes grows with each, and begins another lineage where it was lost."""
+    index = RedisIndex(config_of(prefix, url))
+    key = Key("b1", "t", "cube:0")
+    marks = []
+    for batch in (1, 1, 2):
+        index.publish({key: _empty_part()}, 1, batch)
+        marks.append(Mark.of(1, *index.vector(1)))
+    assert [mark.writes for mark in marks] == [1, 2, 3]
+    assert len({mark.lineage for mark in marks}) == 1
+    index.disown(1)
+    index.publish({key: _empty_part()}, 1, 3)
+    after = Mark.of(1, *index.vector(1))
+    assert after.writes == 1
+    assert after.lineage not in ("", marks[0].lineage)
+    assert after.is_behind(marks[2])
+    assert marks[2].is_behind(after)
+
+
 PURE = [
     home_alone_decides_what_is_stale,
     a_tombstone_keeps_the_version,
@@ -731,6 +923,7 @@ PURE = [
     promoted_before_removed_in_one_step,
     nothing_goes_back_where_it_came_from,
     only_what_was_advertised_for_goes_there,
+    what_stands_for_others_has_no_words,
     a_new_generation_opens_with_snapshots,
     records_are_applied_in_order,
     a_replay_writes_the_same_bytes,
@@ -746,6 +939,13 @@ PURE = [
     what_was_told_of_a_pruned_filter_goes_with_it,
     room_undoes_prunings,
     a_snapshot_tells_what_travels,
+    a_forged_message_is_not_read,
+    all_that_keys_say_is_signed,
+    the_end_of_a_fact_names_the_fact,
+    every_fact_is_written_again_by_its_home,
+    the_highest_version_can_be_withdrawn,
+    an_inbox_that_was_made_again_counts_anew,
+    what_is_quarantined_is_not_handled,
 ]
 ON_REDIS = [
     redis_refuses_what_is_older,
@@ -753,4 +953,7 @@ ON_REDIS = [
     routing_never_goes_back_to_an_older_generation,
     redis_of_another_life_does_not_count,
     damage_is_noticed,
+    a_forged_index_is_not_used,
+    a_forged_pointer_is_not_followed,
+    every_write_counts_one_up,
 ]

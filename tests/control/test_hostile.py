@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -14,6 +16,7 @@ from state.control.context import Context
 from state.control.facts import decode_fact
 from state.control.handle import handle
 from state.control.home import Home
+from state.control.home import decode_state as home_state
 from state.control.part import Part
 from state.control.part import decode_state as part_state
 from state.control.protocol import (
@@ -267,6 +270,12 @@ def test_what_a_known_member_holds_is_judged(member, code, topic):
 PACKED = pack(Boxes.of([([1], [2])]))
 DIALECT = CONTEXT.dialect("t")
 ENTRY = Entry("b2/s1", PACKED)
+
+
+def forged_filter(text):
+    return LocalEntry("s1", "alice", TOPICS.deliver("alice"), text, PACKED, exact=False)
+
+
 FORGED = {
     "no source": change(source=""),
     "no key": change(source="nonsense"),
@@ -299,6 +308,13 @@ FORGED = {
     "destination": change(local=[LocalEntry("s1", "alice", "no topic!", None, PACKED)]),
     "our topic": change(local=[LocalEntry("s1", "alice", TOPICS.control, None, PACKED)]),
     "advertisement": change(advertised=[Advertised("a1", "p", "TRUE", PACKED)]),
+    "filter": change(local=[forged_filter("x <")]),
+    "unknown attribute": change(local=[forged_filter("nothing = 1")]),
+    "deep filter": change(local=[forged_filter("(" * 50_000 + "x < 1")]),
+    "doubtful without a filter": change(local=[forged_filter(None)]),
+    "promise": change(advertised=[Advertised("b1/a1", "p", "x <", PACKED)]),
+    "empty promise": change(advertised=[Advertised("b1/a1", "p", "", PACKED)]),
+    "neighbour's promise": change(1, "b2/t/cube:0", advertised=[Advertised("b2/a1", "p", "x <", PACKED)]),
     "publisher": change(advertised=[Advertised("b1/a1", "p" * 5000, "TRUE", PACKED)]),
     "asked by nobody": Resync("nonsense", DIALECT),
     "asked by a home": Resync("b1/t/home:0", DIALECT),
@@ -312,6 +328,9 @@ FORGED = {
     "no message": b"\xc1",
     "empty": b"",
     "deep msgpack": b"\x91" * 100_000,
+    "no UTF-8": b"\x92\xa6resync\xa2\xe1x",
+    "no UTF-8 in a tag": b"\x91\xa3\xe1xx",
+    "no UTF-8 in a source": encode(change(source="?")).replace(b"\xa1?", b"\xa1\xe1"),
 }
 
 
@@ -482,6 +501,26 @@ def test_what_names_no_key_is_answered_when_it_fails_inside(monkeypatch):
     )
     monkeypatch.setattr(handling, "refusal", lambda *given: {}["bug"])
     result = handle(UNROUTABLE, None, [inbox(GOOD, b"?", 1)], CONTEXT)
+    assert answers(result) == ([("refused", "internal")], ["internal"])
+
+
+def test_a_quarantined_record_is_answered_and_not_handled():
+    """What no query could be got past is left out as if it failed inside; the state is what it is without it."""
+    records = [inbox(GOOD, f"b1/t/s{i}".encode(), i) for i in range(6)]
+    here = replace(CONTEXT, quarantined=frozenset({records[2].place}))
+    home = str(HOME)
+    result = handle(home, None, records, here)
+    without = handle(home, None, [r for r in records if r is not records[2]], CONTEXT)
+    assert home_state(result.state).facts == home_state(without.state).facts
+    kinds, codes = answers(result)
+    assert (kinds.count(("accepted", None)), kinds.count(("refused", "internal")), codes) == (5, 1, ["internal"])
+    lost = control(change(1, "b2/t/cube:0", entries=[ENTRY]), "b1/t/cube:0")
+    told = handle("b1/t/cube:0", None, [lost], replace(CONTEXT, quarantined=frozenset({lost.place})))
+    assert answers(told) == ([], ["internal"])
+    (request,) = [decode(o.value) for o in told.outputs if o.topic == TOPICS.control]
+    assert request == Resync("b1/t/cube:0", DIALECT), "what it said is asked for again"
+    nobody = inbox(GOOD, b"b9/t/s1")
+    result = handle(UNROUTABLE, None, [nobody], replace(CONTEXT, quarantined=frozenset({nobody.place})))
     assert answers(result) == ([("refused", "internal")], ["internal"])
 
 

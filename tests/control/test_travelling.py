@@ -19,7 +19,7 @@ from state.config import parse
 from state.control import handle as core
 from state.control.facts import Kind
 from state.control.home import HomeState, decode_state
-from state.control.overlap import meeting
+from state.control.overlap import Asked, Side, Wordings
 from state.control.protocol import Advertised, Change, decode
 from state.control.samples import SAMPLE_MAX, TEXT_MAX, observed, samples_of, uniform
 from state.control.streams import Outbox
@@ -595,13 +595,20 @@ def cells_of(corners):
     return {(x, y) for a, b in corners for x in range(a[0], a[1] + 1) for y in range(b[0], b[1] + 1)}
 
 
+def met(asked, space, d):
+    """Which of these geometries meet any of the others, as a side says."""
+    side = Side(TYPE, Wordings(TYPE), d)
+    for number, one in enumerate(space):
+        side.put(str(number), Asked(one))
+    return [side.first(Asked(one)) for one in asked]
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(FLAT, max_size=5), st.lists(FLAT, max_size=4))
 def test_boxes_meet_where_they_share_a_point(asked, space):
-    """One step over all boxes finds what comparing cell by cell finds."""
+    """A side finds what comparing cell by cell finds."""
     everywhere = set().union(*map(cells_of, space)) if space else set()
-    found = meeting([boxes_of(one) for one in asked], [boxes_of(one) for one in space])
-    assert found.tolist() == [bool(cells_of(one) & everywhere) for one in asked]
+    assert met(map(boxes_of, asked), map(boxes_of, space), 2) == [bool(cells_of(one) & everywhere) for one in asked]
 
 
 NUMBERS = st.sets(st.integers(0, 15))
@@ -615,9 +622,8 @@ def ranges_of(numbers):
 @settings(max_examples=200, deadline=None)
 @given(st.lists(NUMBERS, max_size=5), st.lists(NUMBERS, max_size=4))
 def test_ranges_meet_where_they_share_an_index(asked, space):
-    """One step over all ranges finds what sets of numbers find."""
-    found = meeting([ranges_of(one) for one in asked], [ranges_of(one) for one in space])
-    assert found.tolist() == [bool(one & set().union(*space)) for one in asked]
+    """A side of ranges finds what sets of numbers find."""
+    assert met(map(ranges_of, asked), map(ranges_of, space), 1) == [bool(one & set().union(*space)) for one in asked]
 
 
 def test_an_advertisement_keeps_its_text_at_home():

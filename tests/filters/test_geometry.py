@@ -44,6 +44,11 @@ def after_joining(lows: np.ndarray, highs: np.ndarray) -> Boxes:
     return Boxes(lows[:count], highs[:count])
 
 
+def made_disjoint(boxes: Boxes, cap: int) -> Boxes | None:
+    lows, highs, count = disjoint_union(boxes.lows, boxes.highs, cap)
+    return None if count < 0 else Boxes(lows[:count], highs[:count])
+
+
 def assert_disjoint(boxes: Boxes) -> None:
     boxes.check()
     assert len(cells(boxes)) == len(set(cells(boxes)))
@@ -53,28 +58,29 @@ def assert_disjoint(boxes: Boxes) -> None:
 @given(st.integers(1, 3).flatmap(small_boxes))
 def test_a_disjoint_union_has_the_same_cells_each_once(boxes: Boxes) -> None:
     """Nothing lost, nothing added, nothing twice; no more boxes than allowed or None."""
-    corners = disjoint_union(boxes.lows, boxes.highs, 1000)
-    assert corners is not None
-    assert_disjoint(Boxes(*corners))
-    assert set(cells(Boxes(*corners))) == set(cells(boxes))
-    for cap in (0, 1, len(corners[0]) - 1, len(corners[0])):
-        capped = disjoint_union(boxes.lows, boxes.highs, cap)
-        assert capped is None or len(capped[0]) <= cap
+    found = made_disjoint(boxes, 1000)
+    assert found is not None
+    assert_disjoint(found)
+    assert set(cells(found)) == set(cells(boxes))
+    for cap in (0, 1, len(found) - 1, len(found)):
+        capped = made_disjoint(boxes, cap)
+        assert capped is None or len(capped) <= cap
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(1, 3).flatmap(lambda d: st.tuples(small_boxes(d), small_boxes(d))))
 def test_intersections_have_the_cells_of_both(pair: tuple[Boxes, Boxes]) -> None:
     """The cells of both sides and no others, disjoint because each side is; a count of -1 when they are too many."""
-    one, other = (disjoint_union(boxes.lows, boxes.highs, 1000) for boxes in pair)
+    one, other = (made_disjoint(boxes, 1000) for boxes in pair)
     assert one is not None
     assert other is not None
-    lows, highs, count = intersections(*one, *other, 1000)
+    sides = (one.lows, one.highs, other.lows, other.highs)
+    lows, highs, count = intersections(*sides, 1000)
     found = Boxes(lows[:count], highs[:count])
     assert_disjoint(found)
     assert set(cells(found)) == set(cells(pair[0])) & set(cells(pair[1]))
     if count:
-        assert intersections(*one, *other, count - 1)[2] < 0
+        assert intersections(*sides, count - 1)[2] < 0
 
 
 @settings(max_examples=200, deadline=None)
@@ -94,9 +100,7 @@ def test_kernels_reach_the_ends_of_int64() -> None:
     """Cutting at the lowest and highest rank neither overflows nor loses the ends."""
     whole, middle = Boxes.everything(2), Boxes.of([([0, ABSENT], [0, PRESENT_MAX])])
     both = middle.joined(whole)
-    corners = disjoint_union(both.lows, both.highs, 10)
-    assert corners is not None
-    assert Boxes(*corners) == whole
+    assert made_disjoint(both, 10) == whole
     halves = Boxes.of([([ABSENT, 5], [4, 5]), ([5, 5], [PRESENT_MAX, 5])])
     assert after_joining(halves.lows, halves.highs) == Boxes.of([([ABSENT, 5], [PRESENT_MAX, 5])])
 

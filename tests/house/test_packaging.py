@@ -83,7 +83,8 @@ def test_the_wheel_is_complete(wheel):
     assert modules <= held
     assert held <= files
     assert {name.split("/")[0] for name in held} == {*PACKAGES, "hilcast.py"}
-    read = {"state/py.typed", "infra/jars.toml"}
+    read = {"state/py.typed", "infra/jars.toml", "producers/console/static/index.html"}
+    read |= {name for name in files if name.startswith("producers/console/static/")}
     assert read | {name for name in files if name.startswith("infra/") and name.endswith(".toml")} <= held
 
 

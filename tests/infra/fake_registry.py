@@ -69,6 +69,8 @@ class FakeRegistry:
             version = len(ids) if way[3] == "latest" else int(way[3])
             said = {"subject": way[1], "version": version, "id": ids[version - 1]}
             return 200, {**self.shown(ids[version - 1], parts.query), **said}
+        if way == ["subjects"]:
+            return 200, sorted(self.subjects)
         return 404, {"error_code": 40403, "message": "not found"}
 
     def shown(self, id, query):

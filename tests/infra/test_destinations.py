@@ -12,7 +12,6 @@ from infra.kafka.destinations import Destinations
 from infra.kafka.topic_keeper import RefusedError, TopicKeeper
 from state.errors import HilcastError
 from state.limits import OUTPUT_BYTES_MAX
-from state.topics import Found
 from tests.producers.worlds import configured
 
 ROOM = {"max.message.bytes": str(OUTPUT_BYTES_MAX)}
@@ -46,6 +45,14 @@ def test_sinks_on_a_real_broker(services, unique):
         (f"{unique}_deliver_bob", "cannot tell it from"),
     ):
         assert reason in (judge(topic) or ""), topic
+    for made in admin.create_topics(
+        [NewTopic(config.topics.deliver("eve"), 1, 1, config=ROOM | {"cleanup.policy": "compact"})]
+    ).values():
+        made.result(30)
+    assert "compacted" in (judge(config.topics.deliver("eve")) or "")
+    assert keeper.unfit([f"{unique}-theirs", f"{unique}-narrow", "nowhere"]).keys() == {f"{unique}-narrow"}
+    made, refused = keeper.recreate([config.topics.deliver("cy"), f"x{unique}.alerts_eu"])
+    assert (made, list(refused)) == ([config.topics.deliver("cy")], [f"x{unique}.alerts_eu"])
     assert judge(config.topics.deliver("bob")) is None
     assert config.topics.deliver("bob") not in keeper.existing(), "it is created when the subscription is accepted"
 
@@ -55,7 +62,7 @@ class Keeper:
 
     def __init__(self, *answers):
         self.answers = list(answers)
-        self.asked = 0
+        self.asked = self.listed = 0
         self.config = SimpleNamespace(
             deployment=SimpleNamespace(prefix="hilcast"), settings=SimpleNamespace(delivery_retention_hours=1)
         )
@@ -69,15 +76,20 @@ class Keeper:
     def rehearse(self, topic):
         self.create({topic: None})
 
-    def writable(self, topic):
-        return Found("id", 1, 1, ROOM), self.answers.pop(0)
+    def existing(self):
+        self.listed += 1
+        return {"hilcast.deliver.theirs"}
+
+    def unfit(self, topics, unseen=None):
+        answer = self.answers.pop(0)
+        return {} if answer is None else dict.fromkeys(topics, answer)
 
 
 def test_nobody_is_refused_because_kafka_is_away(monkeypatch):
     """It is waited for, which is said once; what it says then counts."""
     monkeypatch.setattr(destinations.time, "sleep", lambda s: None)
     said = []
-    keeper = Keeper(HilcastError("kafka-away", "no"), HilcastError("kafka-away", "no"), None, True)
+    keeper = Keeper(HilcastError("kafka-away", "no"), HilcastError("kafka-away", "no"), None, None)
     assert Destinations(keeper, said.append)("a") is None
     assert len(said) == 1
 
@@ -86,7 +98,7 @@ def test_a_refusal_is_remembered_for_a_moment(monkeypatch):
     """The same batch is answered alike; later, when somebody has mended it, it is asked again."""
     now = [0.0]
     monkeypatch.setattr(destinations.time, "monotonic", lambda: now[0])
-    keeper = Keeper(RefusedError("kafka-topic", "not allowed"), None, True)
+    keeper = Keeper(RefusedError("kafka-topic", "not allowed"), None, None)
     judge = Destinations(keeper, lambda line: None)
     now[0] = 100.0
     assert judge("a") == judge("a") == "not allowed"
@@ -96,7 +108,8 @@ def test_a_refusal_is_remembered_for_a_moment(monkeypatch):
 
 def test_a_topic_that_may_not_be_written_is_refused():
     """That it exists is not enough."""
-    assert "may not write" in Destinations(Keeper(None, False), lambda line: None)("a")
+    reason = "the job may not write to it"
+    assert Destinations(Keeper(None, reason), lambda line: None)("a") == reason
 
 
 def test_the_right_to_create_is_asked_once_and_after_doubt(monkeypatch):
@@ -104,6 +117,13 @@ def test_the_right_to_create_is_asked_once_and_after_doubt(monkeypatch):
     keeper = Keeper(None, RefusedError("kafka-topic", "not allowed"))
     judge = Destinations(keeper, lambda line: None)
     assert [judge(f"hilcast.deliver.c{i}") for i in range(5)] == [None] * 5
-    assert keeper.asked == 1
+    assert (keeper.asked, keeper.listed) == (1, 1)
     judge.doubt()
     assert judge("hilcast.deliver.c1") == "not allowed"
+
+
+def test_a_delivery_topic_that_somebody_else_made_is_judged():
+    """One that is there already is looked at, as a sink is."""
+    judge = Destinations(Keeper(None, "it is compacted"), lambda line: None)
+    assert judge("hilcast.deliver.theirs") == "it is compacted"
+    assert judge("hilcast.deliver.ours") is None

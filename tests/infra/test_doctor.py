@@ -40,7 +40,8 @@ def test_all_is_well_with_the_services_of_the_run(services: Services, unique: st
     found = checks(configured(services.kafka, services.redis), [unique])
     assert [check for check in found if not check.ok or check.advice] == []
     assert by_name(found)["Kafka version"].detail == "4.3"
-    assert len(by_name(found)) == len(found) == 13
+    assert len(by_name(found)) == len(found) == 15
+    assert by_name(found)["inboxes"].detail.startswith("shared: whoever may write there speaks for every client")
     lacking = by_name(checks(configured(services.kafka, services.redis), [unique, f"{unique}.b"]))
     assert lacking["topics"] == Check("topics", False, f"1 of 2 missing: {unique}.b", "run `hilcast topics`")
 
@@ -86,6 +87,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         "Kafka version",
         "topics",
         "topic settings",
+        "rights in Kafka",
         "Redis",
         "Redis version",
         "Redis memory",

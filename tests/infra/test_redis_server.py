@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra.local import redis_server as redis
+from infra.local.credentials import Credentials
 from state.errors import HilcastError
 
 
@@ -42,3 +43,30 @@ def test_none_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(HilcastError, match=r"redis-missing: .*is 5\.0\.7: install redis-server 6\.2 or newer"):
         redis.find()
+
+
+def test_a_secured_one_has_users_and_where_it_can_tls(tmp_path: Path) -> None:
+    """The default user is off, two others enter by password below the prefix; with TLS the open port is gone."""
+    credentials = Credentials(tmp_path)
+    credentials.prepare()
+    made = redis.LocalRedis(tmp_path, "redis://127.0.0.1:7001/0", redis.Guard(credentials, "router", "p.q"))
+    lines = made._settings(tls=False).splitlines()
+    assert "port 7001" in lines
+    assert "user default off" in lines
+    users = [line.split() for line in lines if line.startswith("user ") and line != "user default off"]
+    assert [user[1] for user in users] == ['"router"', "inspector"]
+    assert all(user[4] == '"~p.q:*"' for user in users)
+    assert credentials.password("router") in users[0][3]
+    encrypted = made._settings(tls=True).splitlines()
+    assert {"port 0", "tls-port 7001", "tls-auth-clients no"} <= set(encrypted)
+    assert f'tls-key-file "{credentials.server}"' in encrypted
+
+
+def test_whether_a_server_speaks_tls_is_asked_without_starting_it(tmp_path: Path) -> None:
+    """One that complains of the unknown setting knew the one before; one that complains of that did not."""
+    answers = {"no-such-setting 1": True, "tls-port 0": False}
+    for said, speaks in answers.items():
+        program = tmp_path / f"redis-{speaks}"
+        program.write_text(f"#!/bin/sh\necho \"Bad directive: '{said}'\"\nexit 1\n")
+        program.chmod(0o755)
+        assert redis.speaks_tls(program) is speaks

@@ -220,7 +220,7 @@ def test_a_taken_port_is_named(service: str, tmp_path: Path) -> None:
 
 def test_a_service_that_ends_at_once_shows_its_last_words(redis: LocalRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     """If Redis refuses its settings, the end of its log is in the message."""
-    monkeypatch.setattr(LocalRedis, "_settings", lambda self: "no-such-setting yes\n")
+    monkeypatch.setattr(LocalRedis, "_settings", lambda self, tls: "no-such-setting yes\n")
     with pytest.raises(HilcastError, match=r"(?s)redis-failed: .*no-such-setting"):
         redis.start()
     assert redis.process.running() is None

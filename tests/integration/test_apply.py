@@ -11,6 +11,7 @@ import pytest
 from infra.kafka.topic_keeper import TopicKeeper
 from producers.cli import main
 from state.config import load
+from state.space.ranks import ABSENT
 from tests.integration.harness import RunningJob, Wire
 
 CONFIG = """
@@ -22,6 +23,7 @@ checkpoint = "checkpoint"
 [settings]
 home_shards = 2
 wide_shards = 1
+tune_s = 1
 [overlay]
 brokers = {brokers}
 links = {links}
@@ -29,11 +31,18 @@ links = {links}
 reduction = "{reduction}"
 cubes = {cubes}
 [types.t.attributes]
-x = {{ kind = "int", min = 0, max = 100 }}
+x = {{ kind = "int", min = 0, max = 100, cells = "{cells}" }}
 y = {{ kind = "int", min = 0, max = 100 }}
 {more}
 """
-FIRST = {"brokers": '["b1", "b2"]', "links": '[["b1", "b2"]]', "reduction": "covering", "cubes": 4, "more": ""}
+FIRST = {
+    "brokers": '["b1", "b2"]',
+    "links": '[["b1", "b2"]]',
+    "reduction": "covering",
+    "cubes": 4,
+    "more": "",
+    "cells": "uniform",
+}
 
 
 class Publishing(threading.Thread):
@@ -49,9 +58,35 @@ class Publishing(threading.Thread):
             self.sent += 1
 
 
+def judge(wire, publishing, since):
+    """Everything that was published was delivered to whom it concerned while it concerned them, and to nobody else."""
+    publishing.stopping.set()
+    publishing.join()
+    publishing.wire.flush()
+    wire.routed(publishing.sent + 1)
+    ids = [record.header("ce_id") for record in wire.read("deliver.c1")]
+    assert set(ids) == {f"e{i}" for i in range(0, publishing.sent, 2)}
+    assert {record.header("ce_id") for record in wire.read("deliver.c4")} == {"u1"}
+    third = {int(record.header("ce_id")[1:]) for record in wire.read("deliver.c3")}
+    assert third, "it was in force while b3 was there"
+    assert all(i % 2 for i in third)
+    assert min(third) <= since + 2
+
+
+def until_moved(path, capsys):
+    """Wait until the router has moved the cells of x to where its values are: below 50, and from there on."""
+    deadline, starts = time.monotonic() + 120, set()
+    while starts != {ABSENT, 50}:
+        assert time.monotonic() < deadline, "the cells were not moved"
+        time.sleep(0.5)
+        capsys.readouterr()
+        assert main(["grid", "t", "--config", str(path)]) == 0
+        starts = set(json.loads(capsys.readouterr().out)["starts"][0][1:])
+
+
 @pytest.mark.services
 def test_configurations_change_without_a_stop(services, tmp_path, unique, capsys):
-    """Reduction, cubes, attributes, brokers, links and types change under load; one deployment, one job, one life."""
+    """Reduction, cubes, cells, attributes, brokers, links, types change under load; one job, one life."""
     path = tmp_path / "hilcast.toml"
 
     def write(**changes):
@@ -97,24 +132,16 @@ def test_configurations_change_without_a_stop(services, tmp_path, unique, capsys
         wire.until("deliver.c4", lambda records: len(records) == 1)
         wire.until("deliver.c3", lambda records: len(records) > 3)
 
-        write(cubes=1)  # b3 and the type u go: what is registered there falls asleep
+        write(cubes=1, cells="quantile")  # b3 and the type u go: what is registered there falls asleep
         code, told = run("apply", "--timeout", "120")
         assert code == 0
         assert told["changes"]["dormant"] == ["b3/t/third", "b3/u/new"]
         assert run("rebuild", "--timeout", "120")[0] == 0
+        until_moved(path, capsys)
+        assert run("apply", "--timeout", "120")[1]["changes"]["lines"] == []
         rebuilt = time.monotonic()
         time.sleep(2.0)
-        publishing.stopping.set()
-        publishing.join()
-        publishing.wire.flush()
-        wire.routed(publishing.sent + 1)
-        ids = [record.header("ce_id") for record in wire.read("deliver.c1")]
-        assert set(ids) == {f"e{i}" for i in range(0, publishing.sent, 2)}
-        assert {record.header("ce_id") for record in wire.read("deliver.c4")} == {"u1"}
-        third = {int(record.header("ce_id")[1:]) for record in wire.read("deliver.c3")}
-        assert third, "it was in force while b3 was there"
-        assert all(i % 2 for i in third)
-        assert min(third) <= since + 2
+        judge(wire, publishing, since)
         ago = time.monotonic() - rebuilt - 0.5  # what was routed by earlier configurations is not judged by this one
         assert main(["verify", "--config", str(path), "--since", f"{ago:.3f}"]) == 0
         assert job.process.poll() is None, "it is the same life of the job"

@@ -43,6 +43,9 @@ class MemoryKafka:
     def span(self, topic, partition):
         return self.lows[topic], len(self.logs[topic])
 
+    def create(self, topics):
+        self.make(*topics)
+
     def send(self, output):
         return MemorySending((output.topic, 0, self.append(output)))
 

@@ -9,7 +9,9 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -19,6 +21,7 @@ from infra.kafka import open_transport
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.local.ports import free_port
 from producers import cli
+from producers.commands import live
 from producers.commands.output import Style
 from state.compiled_part import CompiledPart, LocalEntry, compile_part
 from state.config import load, parse
@@ -35,7 +38,7 @@ from tests.producers.test_transport import read
 from tests.producers.worlds import answer, configured, delivered, grouped, text
 
 COMMANDS = ("up", "down", "topics", "run", "wait", "subscribe", "unsubscribe", "advertise", "unadvertise", "publish")
-COMMANDS += ("tail", "status", "inspect", "explain", "cost", "grid", "verify", "doctor")
+COMMANDS += ("tail", "status", "inspect", "explain", "cost", "grid", "verify", "doctor", "ui")
 ROOT = Path(cli.__file__).parents[1]
 
 
@@ -431,6 +434,40 @@ def test_inspect_shows_what_reductions_hold(here, capsys):
     assert re.search(r"from +to +type +received +forwarded +withheld +negative boxes +bytes +asked by it\n", shown)
     assert re.search(r"b2 +b1 +quote +10 +6 +4 +7 +2,000 +0 boxes\n", shown)
     assert re.search(r"cube:0 +b3 +5 +3 +2 +- +1,000 +0 boxes\n", shown)
+
+
+def test_inspect_says_what_neighbours_asked_for(here, capsys):
+    """In words, how many and within which box; with --ranges each one."""
+    index, key = RedisIndex(here), Key("b2", "quote", "cube:0")
+    boxes = Boxes.of([([0, 0], [5, 9]), ([7, 0], [8, 3])])
+    ranges = Grid.of(here.types["quote"]).ranges(Boxes.everything(2)).clipped(0, 1023)
+    links = {"b1": [pack(boxes)], "b3": [pack(ranges)]}
+    index.publish({key: compile_part(CompiledPart.of(2, [], links, []))}, 1, 1)
+    index.point(1, here.shared)
+    index.close()
+    assert run("inspect", "b2", "quote") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"b1 +2 boxes, within price ", shown)
+    assert re.search(r"b3 +1 range, 0\.10 % of the space, within ", shown)
+    assert run("inspect", "b2", "quote", "--ranges", "--json") == 0
+    asked = json.loads(capsys.readouterr().out)["asked"]
+    assert len(asked["b1"]) == 2
+    assert asked["b3"] == ["0000000000000000-00000000000003ff"]
+
+
+def test_status_is_shown_again_and_again(here, capsys, monkeypatch):
+    """With --watch it looks until it is told to stop, as often as it is asked to."""
+    waits = []
+
+    def slept(seconds):
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(live, "time", SimpleNamespace(sleep=slept, time=time.time))
+    assert run("status", "--watch", "0.5", "--json") == 130
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert set(waits) == {0.5}
 
 
 DISTRIBUTED = ("unicast", "unicast_spared", "group", "group_saved", "group_discarded")

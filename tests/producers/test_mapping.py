@@ -1,4 +1,4 @@
-"""Clients that map their events and subscriptions themselves: what goes on the wire, and where the grid comes from."""
+"""Clients that map their subscriptions themselves: what goes on the wire, and where the grid comes from."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.peers.event_headers import read_event_mapping
-from hilcast import Publisher, RefusedError, Subscriber
-from infra.kafka import open_transport
+from hilcast import RefusedError, Subscriber
 from infra.local.ports import free_port
 from producers import cli
 from producers.client.mapper import RANGES_MAX, Mapper
@@ -17,10 +15,9 @@ from state.errors import HilcastError
 from state.redis_index import RedisIndex
 from state.space.boxes import Boxes
 from state.space.grid import Grid
-from state.space.mapping import EVENT_HEADER, map_subscription, read_subscription_mapping
+from state.space.mapping import map_subscription, read_subscription_mapping
 from state.space.ranks import ABSENT
 from tests.producers.test_client import Answering
-from tests.producers.test_transport import BOTH, read
 from tests.producers.worlds import answer, configured, text
 
 PLAIN = """
@@ -61,28 +58,6 @@ def describe(config, **changes):
 # ── the mapper by itself ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("value", "ranks"),
-    [
-        (b'{"x": 3, "y": 4}', [3, 4]),
-        (b'{"y": 4.0, "other": [1], "x": 1, "x": 2}', [2, 4]),
-        (b'{"x": "three"}', [ABSENT, ABSENT]),
-    ],
-)
-def test_a_header_says_what_the_value_says(plain, value, ranks):
-    """Ranks as the router will read them: the last of equal keys, integral floats, absent where of the wrong kind."""
-    mapper = Mapper(plain)
-    ((name, header),) = mapper.headers("t", value)
-    read = read_event_mapping(header, Grid.of(plain.types["t"]))
-    assert (name, read.ranks.tolist()) == ("hilcast_mapping", ranks)
-
-
-@pytest.mark.parametrize("value", [b"[]", b"{", b"", b'{"x": NaN}', b'{"x": 1, "y": {"min": 2, "max": 5}}'])
-def test_what_is_no_point_has_no_header(plain, value):
-    """Neither what will be refused, nor an event with an interval: a header holds one rank for each attribute."""
-    assert Mapper(plain).headers("t", value) == ()
-
-
 def test_ranges_are_those_of_the_filter(plain):
     """On the grid of the configuration, and never more than the cap; a filter that cannot be read has none."""
     mapper, grid = Mapper(plain), Grid.of(plain.types["t"])
@@ -101,7 +76,7 @@ def test_ranges_are_those_of_the_filter(plain):
 def test_a_type_that_is_not_there_and_redis_away(plain):
     """Both are said: mapping was asked for and cannot be done."""
     with pytest.raises(HilcastError, match="unknown-type: 'u' is none of t"):
-        Mapper(plain).headers("u", b"{}")
+        Mapper(plain).ranges("u", "x = 1")
     with pytest.raises(HilcastError, match="redis-away"):
         Mapper(plain, "redis").ranges("t", "x = 1")
 
@@ -113,8 +88,7 @@ def test_the_grid_of_redis_is_fetched_once_and_again_when_forgotten(config):
         mapper.grid("quote")
     first = describe(config, bits=3)
     assert mapper.grid("quote").hash == first.hash != Grid.of(config.types["quote"]).hash
-    ((_, header),) = mapper.headers("quote", b'{"price": 12.5}')
-    assert read_event_mapping(header, first) is not None
+    assert mapper.ranges("quote", "price < 3").startswith(f"hs1.{first.hash}")
     second = describe(config, bits=4)
     assert mapper.grid("quote").hash == first.hash
     mapper.forget("quote")
@@ -122,25 +96,6 @@ def test_the_grid_of_redis_is_fetched_once_and_again_when_forgotten(config):
 
 
 # ── on the wire ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("transport", BOTH)
-def test_events_are_mapped_on_demand(config, transport):
-    """With `mapping` an event has one header more, and the same value; without, none."""
-    given = {"broker": "b1", "type": "quote", "transport": transport}
-    fetched = describe(config, bits=3)
-    for mapping in (False, True, "redis"):
-        with Publisher(config, mapping=mapping, **given) as publisher:
-            publisher.publish('{ "price" : 2 }', id=str(mapping), key="k")
-    wire = open_transport(config)
-    partitions = {(config.topics.publications, p): 0 for p in wire.partitions(config.topics.publications)}
-    records = {dict(r.headers)["ce_id"].decode(): r for r in read(wire, partitions, 3)}
-    wire.close()
-    assert {r.value for r in records.values()} == {b'{ "price" : 2 }'}
-    headers = {id: dict(r.headers).get(EVENT_HEADER) for id, r in records.items()}
-    assert headers["False"] is None
-    assert read_event_mapping(headers["True"], Grid.of(config.types["quote"])) is not None
-    assert read_event_mapping(headers["redis"], fetched) is not None
 
 
 def test_subscriptions_are_mapped_on_demand(config):
@@ -190,24 +145,18 @@ def test_ranges_of_an_old_grid_are_made_again(config):
 
 
 def test_the_command_line_maps_on_demand(services, unique, config, tmp_path, capsys):
-    """`publish --mapping` and `subscribe --mapping` do what the library does; a grid is the one or the other."""
+    """`subscribe --mapping` does what the library does; a grid is the one or the other."""
     path = tmp_path / "hilcast.toml"
     path.write_text(text(services, unique))
     describe(config)
     target = ["-b", "b1", "-t", "quote", "--config", str(path)]
-    assert cli.main(["publish", *target, "--mapping", "redis", '{"price": 2}']) == 0
-    wire = open_transport(config)
-    partitions = {(config.topics.publications, p): 0 for p in wire.partitions(config.topics.publications)}
-    (record,) = read(wire, partitions, 1)
-    assert read_event_mapping(dict(record.headers)[EVENT_HEADER], Grid.of(config.types["quote"])) is not None
     with Answering(config, config.topics.subscriptions, lambda record: [answer(config, record.place)]) as router:
         assert cli.main(["subscribe", *target, "-c", "alice", "--mapping", "configuration", "price < 3"]) == 0
-    wire.close()
     grid = Grid.of(config.types["quote"])
     everything = map_subscription(grid, Boxes.everything(2))
     assert json.loads(router.seen[0].value)["ranges"] != everything
     assert len(read_subscription_mapping(json.loads(router.seen[0].value)["ranges"], grid)) > 0
     with pytest.raises(SystemExit) as ended:
-        cli.main(["publish", *target, "--mapping", "mars", "{}"])
+        cli.main(["subscribe", *target, "-c", "alice", "--mapping", "mars", "price < 3"])
     assert ended.value.code == 2
     assert "must be `configuration` or `redis`" in capsys.readouterr().err

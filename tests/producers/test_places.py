@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-import numpy as np
 import pytest
 
-from benchmarks.peers.event_headers import read_event_mapping
 from hilcast import Publisher
-from producers.client.mapper import Mapper
 from producers.commands import cost, diagnosis, explain
 from state.config import parse
 from state.errors import HilcastError
@@ -18,7 +15,6 @@ from state.filters.evaluate import matches
 from state.filters.grammar import parse as parse_filter
 from state.messages import Output
 from state.plain_events import beside_of, plain_event
-from state.space.ranks import ABSENT
 from tests.producers.memory import MemoryKafka
 
 CONFIG = parse("""
@@ -81,16 +77,6 @@ def test_what_cannot_be_put_in_place_is_said(kafka):
             with pytest.raises(HilcastError, match=code):
                 publisher.publish_attributes(attributes, **more)
     assert kafka.logs[TOPIC] == []
-
-
-def test_a_mapped_event_has_the_ranks_of_its_places(kafka):
-    """The header that a client makes is of the attributes as the router reads them; an interval has none."""
-    mapper = Mapper(CONFIG)
-    record = published(kafka, {"total": 7, "region": "US", "id": 3}, mapping=True)
-    mapped = read_event_mapping(dict(record.headers)["hilcast_mapping"], mapper.grid("order"))
-    assert np.asarray(mapped.ranks).ravel().tolist() == [7, 1, 3, ABSENT]
-    spread = published(kafka, {"total": {"min": 1, "max": 2}}, mapping=True)
-    assert "hilcast_mapping" not in dict(spread.headers)
 
 
 # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -61,7 +61,7 @@ def played():
         delivery = next(iter(alice))
         found["delivered"] = [delivery.event, delivery.subscriptions]
     lacking = (
-        lambda: Publisher(config, mapping=True, transport=kafka),
+        lambda: Subscriber(config, "bob", transport=kafka).subscribe("b1", "quote", "price < 1", mapping=True),
         lambda: Publisher(config, transport="kafka-python"),
     )
     found["lacking"] = []

@@ -39,6 +39,7 @@ def assert_answers(rows: EntryRows, asked: Boxes) -> None:
     meets = [id for id, a, b in everything if (a <= high).all() and (b >= low).all()]
     holds = [id for id, a, b in everything if (a <= low).all() and (b >= high).all()]
     assert rows.owners(rows.meeting(low, high)) == meets
+    assert rows.meets(low, high) == bool(meets)
     first = rows.containing(low, high)
     assert (rows.owners(np.array([first])) if first >= 0 else []) == holds[:1]
     assert rows.coverer(asked) == next((id for id, boxes in rows.entries.items() if covers(boxes, asked)), None)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.peers.grid_fitting import choose_dimensions
 from state.errors import HilcastError
 from state.reductions.mics_high_dimensions import (
     IndexedMics,
@@ -20,6 +19,7 @@ from state.reductions.mics_high_dimensions import (
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
+from state.tuning import choose_dimensions
 from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
 
 SIDE, D = 4, 3

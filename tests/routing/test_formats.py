@@ -34,6 +34,16 @@ name = {{ kind = "text", path = "to.name" }}
 total = {{ kind = "float", min = 0, max = 100 }}
 region = {{ kind = "text", header = "x-region" }}
 """
+SAID = {
+    "avro": [[], [("ce_dataformat", b"other")], [("content-type", b"application/avro")], [("content-type", None)]],
+    "json": [
+        [("ce_dataformat", b"json")],
+        [("Content-Type", b"application/json; charset=utf-8")],
+        [("content-type", b"application/avro"), ("content-type", b"application/vnd.shop+json")],
+        [("content-type", b"application/avro"), ("ce_dataformat", b"json")],
+    ],
+}
+"""How a record may say that it is written so, where its type is Avro."""
 NAMES = ["Berkshire Hathaway", "Berkshire Hathaway Energy", "Berkshire", 'Berkshire "Hathaway"', "Berkshire Häfen"]
 WANTED = {
     "whole": lambda name, region: name == NAMES[0],
@@ -64,14 +74,17 @@ def avro(document):
 
 @pytest.mark.parametrize("formats", [("avro",), ("json",), ("avro", "json")], ids="-".join)
 def test_long_texts_are_decided_in_every_format(snapshot, formats):
-    """Names with a common beginning, in Avro, in JSON and mixed, some in a header: each goes to whom it says."""
+    """Names with a common beginning, in Avro, in JSON and mixed, some in a header: each goes to whom it says.
+
+    A header of ours, or the content type, tells which it is; a content type of neither tells nothing.
+    """
     rng, records, expected = random.Random(3), [], set()
     for i in range(200):
         name, region, format = rng.choice(NAMES), rng.choice(NAMES), rng.choice(formats)
         document = {"to": {"name": name}, "total": 7.5}
         value = avro(document) if format == "avro" else json.dumps({**document, "region": "x", "name": "x"}).encode()
         headers = [*ce(str(i), rng.choice(["b1", "b2"]), "order"), ("x-region", region.encode())]
-        headers += [("ce_dataformat", b"json")] if format == "json" else []
+        headers += rng.choice(SAID[format])
         records.append({"value": value, "headers": headers})
         expected |= {(client, str(i)) for client, wants in WANTED.items() if wants(name, region)}
     rows = routed(snapshot, records)
@@ -82,4 +95,23 @@ def test_long_texts_are_decided_in_every_format(snapshot, formats):
     }
     assert found == expected
     assert {client for client, _ in found} == set(WANTED)
+    assert not [topic for topic, *_ in rows if topic == "hilcast.deadletter"]
+
+
+def test_what_a_source_is_written_in_is_known_behind_a_link():
+    """The next deployment does not know the source: the copy on the link says what its value is written in."""
+    text = CONFIG.replace('format = "avro"\n', "")
+    source = '[[sources]]\ntopic = "orders"\nbroker = "b1"\ntype = "order"\nformat = "avro"\n'
+    world = World(parse(text + source), [("b1",), ("b2",)])
+    world.send("hilcast.subscriptions", "b2/order/s", {"client": "c", "filter": "name = 'Berkshire' AND total > 5"})
+    world.settle()
+    first, second = (deployment.snapshot() for deployment in world.deployments)
+    values = [avro({"to": {"name": name}, "total": 7.5}) for name in NAMES]
+    crossed = list(routed(first, [{"topic": "orders", "value": value, "headers": []} for value in values]))
+    links = [row for row in crossed if row[0] == "hilcast.link.b1.b2"]
+    assert values[2] in [value for _, _, value, _ in links]
+    assert {dict(headers)["ce_dataformat"] for _, _, _, headers in links} == {b"avro"}
+    records = [{"topic": topic, "value": value, "headers": list(headers)} for topic, _, value, headers in links]
+    rows = routed(second, records)
+    assert [value for topic, _, value, _ in rows if topic == "hilcast.deliver.c"] == [values[2]]
     assert not [topic for topic, *_ in rows if topic == "hilcast.deadletter"]

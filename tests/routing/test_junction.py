@@ -173,3 +173,26 @@ def test_filters_that_nobody_uses_are_forgotten():
     junction.update({key: compiled(({}, [], [], []))})
     assert not junction._filters
     assert not junction.residuals
+
+
+@pytest.mark.parametrize("text", ["x <", "", "nothing = 1", "(" * 50_000, None])
+def test_a_filter_that_cannot_be_read_harms_nobody_else(text):
+    """An entry that no control plane of ours lets through gets nothing, is said once, and all others are served."""
+    junction, key = Junction(TYPE, GRID), Key("b1", "t", "1")
+    bad = LocalEntry("bad", "eve", "deliver.eve", text, pack(boxes_of([([0, 7], [0, 7])])), exact=False)
+    good = LocalEntry("good", "ann", "deliver.ann", "x = 3", pack(boxes_of([([0, 7], [0, 7])])), exact=False)
+    promised = [("p", "x < 4"), *([] if text is None else [("q", text)])]
+    junction.update({key: CompiledPart.of(2, [bad, good], {}, promised)})
+    assert len(junction.faults) == len(promised)
+    found = junction.interested(BATCH.ranks)
+    held = found.take(junction.holds(found, BATCH, points=True))
+    assert set(junction.doubtful.tolist()) == {0, 1}
+    assert {junction.ids[number] for number in held.numbers.tolist()} == {"good"}
+    assert {POINTS[row][0] for row in held.rows.tolist()} == {3}
+    rows = np.arange(len(POINTS))
+    assert junction.conforming(BATCH, rows, ["p"] * len(rows)).tolist() == [x < 4 for x, _ in POINTS]
+    junction.check()
+    junction.faults.clear()
+    junction.update({key: CompiledPart.of(2, [good], {}, [])})
+    assert not junction.faults
+    assert not junction.conforming(BATCH, rows, ["q"] * len(rows)).any()

@@ -141,3 +141,13 @@ def test_samples_and_groups_read_the_same_places():
     regrouping.observe(records)
     points = regrouping._brokers["b1"].groups._states["order"].points
     assert points[:, 1:].tolist() == [[0, i] for i in range(5)]
+
+
+def test_groups_see_topics_that_a_pattern_matches_later():
+    """What a topic holds counts from when it is known to be a source, and not before."""
+    record = Record("orders.es", 0, 0, 0, b"7", b'{"order": {"total": 3}}', (("x-region", b"EU"),))
+    regrouping = Regrouping(CONFIG, {})
+    for read_by, seen in ((None, 0), (CONFIG.with_topics({"orders.es"}), 1)):
+        regrouping.observe([record], read_by=read_by)
+        points = regrouping._brokers["b1"].groups._states["order"].points
+        assert (0 if points is None else len(points)) == seen

@@ -22,11 +22,12 @@ from state.config import Config, Topics
 from state.control import protocol, streams
 from state.control.protocol import Change, Expire, Forget, Message, Resync, encode
 from state.keys import Key, home_key
-from state.messages import Output
+from state.messages import Output, Record
 from state.plain_events import beside_of, plain_event
 from state.space.event_type import EventType
 from state.space.places import placed
-from state.space.points import ranks
+from state.space.points import rank_spans, ranks
+from tests.simulation.avro_events import encoded
 from tests.simulation.invariants import Inside, Stream, examined
 from tests.simulation.keeper import judge_spans
 from tests.simulation.ledger import Answer, Expected, Holds, Ledger, Live, Name
@@ -37,22 +38,25 @@ from tests.simulation.scenario import (
     Compact,
     Fence,
     Lapse,
+    LapseAll,
     LoseIndex,
     LoseMessage,
     Nonsense,
     Publish,
     Register,
     Regroup,
+    Renew,
     Rest,
     Restart,
     Scenario,
     Step,
     Withdraw,
     Workload,
+    Zombie,
 )
 from tests.simulation.slices import Slices
 from tests.simulation.watch import Probe, Watch
-from tests.simulation.wire import Event, Outcome
+from tests.simulation.wire import NOBODY, Event, Outcome
 from tests.simulation.witness import boxes_of, witness
 from tests.simulation.world import SimulatedDeployment, World
 
@@ -178,6 +182,12 @@ class Drill:
                 self._withdraw(action)
             case Lapse():
                 self._lapse(action)
+            case LapseAll():
+                self._lapse_all()
+            case Renew():
+                self._renew(random.Random(action.seed))
+            case Zombie():
+                self._haunt(self._deployment(action.deployment), random.Random(action.seed))
             case Nonsense():
                 self._nonsense(action)
             case Step():
@@ -211,37 +221,66 @@ class Drill:
 
     # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _inbox(self, advertisement: bool) -> str:
+    def _inbox(self, advertisement: bool, client: str) -> str:
         topics = self.config.topics
+        if self.config.security.own:
+            return topics.inbox("advertisements" if advertisement else "subscriptions", client)
         return topics.advertisements if advertisement else topics.subscriptions
+
+    def _kept(self, name: Name, client: str) -> Name:
+        """A name as the core keeps it: with inboxes of their own, clients have namespaces of their own."""
+        broker, type_name, id = name
+        return (broker, type_name, f"{client}:{id}") if self.config.security.own else name
 
     def _register(self, action: Register) -> None:
         given = {"ttl_ms": action.ttl_ms, "sink": action.sink, "version": action.version}
+        owner = {"publisher" if action.advertisement else "client": action.owner} if action.named else {}
         value: dict[str, object] = {
-            "publisher" if action.advertisement else "client": action.owner,
+            **owner,
             "filter": action.filter,
             **{name: what for name, what in given.items() if what is not None},
             **({"groups": True} if action.groups else {}),
         }
-        record = self.world.send(self._inbox(action.advertisement), "/".join(action.name), value)
+        record = self.world.send(self._inbox(action.advertisement, action.owner), "/".join(action.name), value)
         live = Live(action.owner, action.filter, action.sink, action.ttl_ms)
-        answer = self.ledger.take(action.advertisement, action.name, live, action.version)
+        name, most = self._kept(action.name, action.owner), self.config.limits.every.subscriptions
+        if action.sink is not None and not self.config.grants(action.sink, action.owner):
+            answer = Answer(frozenset({"refused"}), None, "sink-refused")
+        else:
+            answer = self.ledger.take(action.advertisement, name, live, action.version, most)
+        self._answered(record, answer)
+
+    def _answered(self, record: Record, answer: Answer) -> None:
         self.answers[record.topic, record.offset] = answer
+        if answer.code is not None and answer.code != "stale-version":
+            self.letters[record.topic, record.offset] = answer.code
+            self.report.figures[f"refused {answer.code}"] += 1
         self._keep_probes()
 
     def _withdraw(self, action: Withdraw) -> None:
-        topic, key = self._inbox(action.advertisement), "/".join(action.name)
+        topic, key = self._inbox(action.advertisement, action.owner), "/".join(action.name)
         record = self.world.send(topic, key, None, action.version)
-        answer = self.ledger.take(action.advertisement, action.name, None, action.version)
-        self.answers[record.topic, record.offset] = answer
-        self._keep_probes()
+        name = self._kept(action.name, action.owner)
+        self._answered(record, self.ledger.take(action.advertisement, name, None, action.version))
 
     def _lapse(self, action: Lapse) -> None:
-        version = self.ledger.expire(action.advertisement, action.name)
+        name = self._kept(action.name, action.owner)
+        version = self.ledger.expire(action.advertisement, name)
         if version is not None:
-            self.due[action.advertisement, action.name] = version
+            self.due[action.advertisement, name] = version
             self._fire()
             self._keep_probes()
+
+    def _lapse_all(self) -> None:
+        """Every lease there is ends at the same moment."""
+        for advertisement in (False, True):
+            for name in list(self.ledger.accounts(advertisement)):
+                version = self.ledger.expire(advertisement, name)
+                if version is not None:
+                    self.due[advertisement, name] = version
+                    self.report.figures["leases lapsed together"] += 1
+        self._fire()
+        self._keep_probes()
 
     def _fire(self) -> int:
         """Tell homes what is due and, by the registry, still alive; the timers of the job do the same."""
@@ -259,9 +298,11 @@ class Drill:
 
     def _nonsense(self, action: Nonsense) -> None:
         key = None if action.key is None else action.key.encode()
-        record = self.world.log.append(Output(self.config.topics.subscriptions, key, action.value.encode()))
-        self.answers[record.topic, record.offset] = Answer(frozenset({"refused"}), None, action.code)
-        self.letters[record.topic, record.offset] = action.code
+        topic = self._inbox(action.advertisement, action.owner)
+        record = self.world.log.append(Output(topic, key, action.value.encode()))
+        if action.code == "internal":
+            self.world.quarantined.add(record.place)
+        self._answered(record, Answer(frozenset({"refused"}), None, action.code))
 
     def _keep_probes(self) -> None:
         """Watch no longer over what was withdrawn, or replaced by something the event does not match."""
@@ -304,10 +345,35 @@ class Drill:
         self._note_overtaken(deployment)
         self.report.figures["generations"] += 1
 
+    def _haunt(self, deployment: SimulatedDeployment, rng: random.Random) -> None:
+        """A driver that was followed and has not noticed: what it still writes must change nothing."""
+        deployment.haunt(lambda: self._generation(deployment, rng), rng)
+        self._note_overtaken(deployment)
+        self.report.figures["zombies"] += 1
+
+    def _renew(self, rng: random.Random) -> None:
+        """The inboxes are made again, once all in them is answered; everybody begins a generation there."""
+        if self.lost or self.config.security.own or len({d.config.fingerprint() for d in self.world.deployments}) > 1:
+            return  # a message that is lost may be one that an answer waits for
+        self._settle(rng)
+        self._check_answers()
+        topics, log = self.config.topics, self.world.log
+        inboxes = (topics.subscriptions, topics.advertisements)
+        for topic in inboxes:
+            log.renew(topic)
+        log.topics[topics.receipts], log.topics[topics.deadletter] = [], []
+        self.answers, self.letters, self.overtaken, self.world.quarantined = {}, {}, set(), set()
+        for deployment in self.world.deployments:
+            deployment.renewed(inboxes)
+            self._generation(deployment, rng)
+        self.report.figures["inboxes made again"] += 1
+
     def _note_overtaken(self, deployment: SimulatedDeployment) -> None:
         """Inputs that are read again after a newer one of their key was registered: their answer may be lost."""
-        newest = {(f.topic, "/".join(name)): f.offset for _, *name, f in self.world.facts()}
-        for topic in deployment.inputs[:2]:
+        ids = self.world.log.ids
+        facts = [(name, fact) for _, *name, fact in self.world.facts() if fact.topic_id == ids[fact.topic]]
+        newest = {(f.topic, f"{b}/{t}/{id.split(':')[-1]}"): f.offset for (b, t, id), f in facts}
+        for topic in deployment.inboxes:
             for record in self.world.log.topics[topic][deployment.positions[topic] :]:
                 if record.offset < newest.get((topic, (record.key or b"").decode()), -1):
                     self.overtaken.add((topic, record.offset))
@@ -358,7 +424,8 @@ class Drill:
             content = _blurred(content, event_type, rng)
         self.published += 1
         event = Event(str(self.published), type_name, broker, msgspec.json.encode(content), source)
-        return (event, content) if event_type.is_flat else _put_in_place(event, content, event_type)
+        plain = event_type.is_flat and event_type.format == "json"
+        return (event, content) if plain else _put_in_place(event, content, event_type)
 
     def _publication(self, rng: random.Random) -> _Publication:
         """Something that is published: an event in any form, or something that looks like one."""
@@ -369,9 +436,27 @@ class Drill:
             return _Publication(event.plain(plain.topic), event, content)
         event, content = self._event(rng, rng.choice(list(self.types)))
         if chance > 1 - BAD_SHARE:
-            return _Publication(*_spoiled(event, topics, rng))
+            return self._entering(_Publication(*_spoiled(event, topics, rng)), rng)
         structured = chance > 1 - BAD_SHARE - STRUCTURED_SHARE
-        return _Publication(event.structured(topics) if structured else event.publication(topics), event, content)
+        output = event.structured(topics) if structured else event.publication(topics)
+        return self._entering(_Publication(output, event, content), rng)
+
+    def _entering(self, publication: _Publication, rng: random.Random) -> _Publication:
+        """The publication in its publisher's own topic, where there are such; or in another's, which is refused."""
+        if not self.config.security.own:
+            return publication
+        source, output = publication.event.source or NOBODY, publication.output
+        whose = "mallory" if publication.code is None and rng.random() < BAD_SHARE else source
+        code = publication.code if whose == source else "not-yours"
+        plain = publication.code is None and whose == source and dict(output.headers).get("ce_source")
+        if plain and rng.random() < 0.3:
+            output = replace(output, headers=tuple(h for h in output.headers if h[0] != "ce_source"))
+        unsaid = dict(output.headers).get("ce_source", b"") == b"" and publication.code == "bad-event"
+        if unsaid and "ce_specversion" in dict(output.headers):
+            # a publisher that is known by its topic need not say its name: the event is as good as its value
+            output, code = replace(output, value=b"{"), "bad-event"
+        topic = self.config.topics.inbox("publications", whose)
+        return replace(publication, output=replace(output, topic=topic), code=code)
 
     def _publish(self, rng: random.Random, n: int, at_rest: bool = False, fenced: bool = False) -> None:
         waiting = [d for d in self.world.deployments if d.missing()]
@@ -450,7 +535,7 @@ class Drill:
         expected = self.ledger.expected(event.type, event.broker, event.source, content, self._advertised(event.type))
         own = self.config.topics.deliver("")
         got = {
-            (d.client, "" if d.destination.startswith(own) else d.destination, id)
+            (d.client, "" if d.destination.startswith(own) else d.destination, self._kept(("", "", id), d.client)[2])
             for d in outcome.deliveries
             for id in d.subscriptions
         }
@@ -592,10 +677,15 @@ class Drill:
         """Every input has its receipt; what was refused for good has its dead letter, and nothing else has one."""
         log, topics = self.world.log, self.config.topics
         answered = set()
-        for record in log.topics[topics.receipts]:
+        receipts = [r for topic in list(log.topics) if topic.startswith(topics.receipts) for r in log.topics[topic]]
+        for record in receipts:
             said = msgspec.json.decode(record.value or b"")
             place = (said["topic"], said["offset"])
+            if said["kind"] == "expired" and self.report.figures["inboxes made again"]:
+                continue  # it may tell of the end of something whose place was in an inbox that is gone
             answer = self.answers[place]
+            to = record.topic.removeprefix(f"{topics.receipts}.") if self.config.security.own else None
+            assert to is None or said["topic"].endswith(f".{to}"), f"answered to another: {said} in {record.topic}"
             if said["kind"] == "expired" and answer.kinds == {"accepted", "replaced"}:
                 continue  # tells of its end, and answers nothing
             shown = f"answered wrongly: {place} with {said}, not {answer}"
@@ -683,9 +773,17 @@ def _put_in_place(
     """The event with its attributes where the type has them, and what an independent reader finds there."""
     put = placed(event_type, content)
     value, beside = msgspec.json.encode(put.document), beside_of(event_type, put.headers, put.key)
-    found = plain_event(event_type, value, beside)
+    found = plain_event(event_type.written_in("json"), value, beside)
     assert found is not None, f"no event: {value!r}"
-    return replace(event, value=value, beside=put), found
+    other = None
+    if event_type.own_schema is not None:
+        other = encoded(event_type.own_schema.text, put.document)
+        again = plain_event(event_type, other, beside)
+        # a number that no integer of Avro holds is a double there, and no attribute holds either
+        assert again is not None, f"no event: {other!r}"
+        spans = [[part.tolist() for part in rank_spans(event_type, said)] for said in (found, again)]
+        assert spans[0] == spans[1], f"in another format {found} is {again}"
+    return replace(event, value=value, beside=None if event_type.is_flat else put, encoded=other), found
 
 
 def _blurred(event: Mapping[str, object], event_type: EventType, rng: random.Random) -> dict[str, object]:

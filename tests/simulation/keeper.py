@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from producers.client.membership import Spans
 from state.config import Config
 from state.control.facts import Fact
-from state.distribution.assignment import shared_topic
 from state.distribution.regrouping import Announce, Close, Effect, Measure, Prepare, Regrouping, Switch
 from state.messages import Record, Span, read_members, read_reader, read_spans, write_spans
+from state.topics import published
 
 if TYPE_CHECKING:
     from tests.simulation.world import Log, SimulatedDeployment
@@ -60,8 +60,7 @@ class SimulatedKeeper:
         self._facts = facts
 
     def _newest(self) -> Iterator[Record]:
-        config = self.deployment.config
-        for topic in (config.topics.publications, *(source.topic for source in config.sources)):
+        for topic in published(self.deployment.config.with_topics(self.log.topics)):
             yield from self.log.topics[topic][self._seen.get(topic, 0) :]
             self._seen[topic] = self.log.end(topic)
 
@@ -96,9 +95,9 @@ class SimulatedKeeper:
             if span.end is None and broker in hosts
         }
         needed = {
-            (broker, client, shared_topic(config.topics, broker, number))
+            (broker, client, topic)
             for broker, assignment in self.deployment.assignments.items()
-            for number, clients in assignment.readers().items()
+            for topic, clients in assignment.topics(config.topics, broker).items()
             for client in clients
         }
         assert found == needed, f"spans at rest: {sorted(found ^ needed)}"
@@ -116,10 +115,12 @@ def judge_spans(log: Log, config: Config, before: Mapping[str, int]) -> int:
     for (broker, client), spans in told(log, config).items():
         reading.setdefault(client, Spans()).replace(broker, spans)
     named = 0
-    shared = (f"{config.topics.prefix}.group.", f"{config.topics.prefix}.broadcast.")
+    shared = tuple(f"{config.topics.prefix}.{kind}." for kind in ("group", "broadcast", "set"))
     for topic in [topic for topic in log.topics if topic.startswith(shared)]:
         for offset in range(before.get(topic, 0), log.end(topic)):
             header = dict(log.topics[topic][offset].headers)["hilcast_members"]
+            sets = {config.security.sets.get(client) for client in read_members(header or b"")}
+            assert len(sets) == 1, f"clients of several sets are named at {topic} {offset}: {sets}"
             for client in read_members(header or b""):
                 reads = client in reading and reading[client].next(topic, offset) == offset
                 assert reads, f"outside its spans: {client} is named at {topic} {offset}"

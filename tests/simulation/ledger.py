@@ -81,8 +81,13 @@ class Ledger:
 
     # ── inputs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, advertisement: bool, name: Name, asked: Live | None, version: int | None) -> Answer:
-        """Enter a well-formed registration, or with None a withdrawal; say how it must be answered."""
+    def take(
+        self, advertisement: bool, name: Name, asked: Live | None, version: int | None, most: int | None = None
+    ) -> Answer:
+        """Enter a well-formed registration, or with None a withdrawal; say how it must be answered.
+
+        `most`: how many its client may have of the kind at one broker and of one type.
+        """
         accounts = self.accounts(advertisement)
         known = accounts.get(name)
         if known is not None and version is not None and version <= known.version:
@@ -91,10 +96,22 @@ class Ledger:
             # a repeat extends nothing; what became of the original meanwhile is its answer
             kinds = {"withdrawn"} if asked is None else {"accepted", "expired"}
             return Answer(frozenset(kinds), known.version)
+        new = asked is not None and (known is None or known.live is None)
+        if new and most is not None and self._live(advertisement, name) >= most:
+            return Answer(frozenset({"refused"}), version, "over-quota")
         version = version if version is not None else max(0, known.version if known else 0) + 1
         before = known.states if known is not None else [None]
         accounts[name] = Account(version, [*before, asked], asked)
         return Answer(frozenset({"withdrawn"} if asked is None else {"accepted", "replaced"}), version)
+
+    def _live(self, advertisement: bool, name: Name) -> int:
+        """How many the client of a name has at its broker and of its type."""
+        broker, type_name, id = name
+        return sum(
+            account.live is not None
+            for (b, t, other), account in self.accounts(advertisement).items()
+            if (b, t, other.split(":")[0]) == (broker, type_name, id.split(":")[0])
+        )
 
     def expire(self, advertisement: bool, name: Name) -> int | None:
         """End a key whose time to live has passed; return the version that ends, if there is one."""

@@ -12,9 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from state.config import CLUSTERINGS, Config, parse
+import numpy as np
+
+from state.config import CLUSTERINGS, Config, Fitted, parse
 from state.overlay import Overlay
+from state.space.cells import quantiles
 from state.space.event_type import Attribute, EventType
+from state.space.ranks import rank
+from tests.simulation.avro_events import schema_of
 
 Name = tuple[str, str, str]
 """Broker, type, id."""
@@ -43,6 +48,8 @@ class Register:
     ttl_ms: int | None = None
     sink: str | None = None
     groups: bool = False
+    named: bool = True
+    """Whether it says whose it is; where clients have inboxes of their own, it need not."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,8 @@ class Withdraw:
     name: Name
     advertisement: bool = False
     version: int | None = None
+    owner: str = ""
+    """In whose inbox, where clients have inboxes of their own."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +69,40 @@ class Lapse:
 
     name: Name
     advertisement: bool = False
+    owner: str = ""
+    """In whose namespace, where clients have namespaces of their own."""
+
+
+@dataclass(frozen=True)
+class LapseAll:
+    """A fleet goes away: the time to live of every key that has one passes at the same moment."""
+
+
+@dataclass(frozen=True)
+class Renew:
+    """The inboxes are deleted and made again: their offsets begin at 0, and they have other ids."""
+
+    seed: int
+
+
+@dataclass(frozen=True)
+class Zombie:
+    """A deployment is followed by another driver while its batch is half done, and writes the rest of it later."""
+
+    deployment: int
+    seed: int
 
 
 @dataclass(frozen=True)
 class Nonsense:
-    """A control event that must be refused with this code."""
+    """A control event that must be refused with this code; `internal`: no query could be got past it."""
 
     key: str | None
     value: str
     code: str
+    owner: str = "c0"
+    """In whose inbox, where clients have inboxes of their own."""
+    advertisement: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,6 +188,9 @@ Action = (
     Register
     | Withdraw
     | Lapse
+    | LapseAll
+    | Renew
+    | Zombie
     | Nonsense
     | Step
     | Begin
@@ -181,10 +218,27 @@ class Scenario:
     actions: tuple[Action, ...] = ()
 
     def configs(self) -> list[Config]:
-        return [parse(text) for text in self.variants]
+        """The variants, all but the first with cells that the router moved."""
+        rng = random.Random(f"cells {self.seed}")
+        first, *others = [parse(text) for text in self.variants]
+        return [first, *(config.fitted_with(_moved_cells(config, rng)) for config in others)]
 
     def with_actions(self, actions: tuple[Action, ...]) -> Scenario:
         return replace(self, actions=actions)
+
+
+def _moved_cells(config: Config, rng: random.Random) -> dict[str, Fitted]:
+    """Quantiles as some publications would give them, for every attribute whose cells may move."""
+    return {
+        name: Fitted(
+            quantiles={
+                a.name: list(quantiles(np.array([rank(a, rng.randint(0, 20)) for _ in range(9)], np.int64)))
+                for a in event_type.attributes
+                if a.cells == "quantile"
+            }
+        )
+        for name, event_type in config.types.items()
+    }
 
 
 # ── drawing one ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -214,7 +268,7 @@ LOSSY = frozenset({"probabilistic"})
 
 ATTRIBUTES = {
     "line": ['x = { kind = "int", min = 0, max = 40 }'],
-    "plane": ['x = { kind = "int", min = 0, max = 20 }', 'y = { kind = "int", min = 0, max = 20 }'],
+    "plane": ['x = { kind = "int", min = 0, max = 20, cells = "quantile" }', 'y = { kind = "int", min = 0, max = 20 }'],
     "blurred": [
         'x = { kind = "int", min = 0, max = 20, imprecise = "possible" }',
         'y = { kind = "float", min = -5, max = 5, imprecise = "certain" }',
@@ -222,7 +276,7 @@ ATTRIBUTES = {
     ],
     "stock.quote": [
         'symbol = { kind = "text" }',
-        'price = { kind = "float", min = 0, max = 1000 }',
+        'price = { kind = "float", min = 0, max = 1000, cells = "quantile" }',
         'volume = { kind = "int", min = 0, max = 1000000 }',
         'side = { kind = "category", values = ["buy", "sell", "none"] }',
         'at = { kind = "timestamp" }',
@@ -238,6 +292,8 @@ INDEXES: dict[str, tuple[tuple[str, ...], ...]] = {
 BUDGETS = (None, None, 1, 2, 4, 8)
 """Of pruning: predicates that the filters of a home key may use; a key has a few ids here."""
 MATCHERS = ('matcher = "bitmap"', 'matcher = "s-tree"', 'matcher = "s-tree"\nmatcher_parameters = { fanout = 2 }')
+SCHEMA = 'format = "avro"\nschema = '
+"""Stands in the table of the type, and not among its attributes."""
 THRESHOLDS = ("0.0", "0.15", "0.5", '"fit"')
 TABLES_MAX = 4
 """Brokers with groups."""
@@ -264,8 +320,8 @@ class Size:
         return cls(brokers=brokers or rng.randint(2, most))
 
 
-def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noqa: B008 frozen
-    """The scenario of a seed."""
+def draw(seed: int, workload: Workload, size: Size = Size(), own: bool = False) -> Scenario:
+    """The scenario of a seed; `own`: every client has inboxes of its own, and some try what they may not."""
     rng, pruning, matching = (random.Random(f"{what} {seed}") for what in ("scenario", "pruning", "matching"))
     brokers = tuple(f"b{i}" for i in range(1, size.brokers + 1))
     overlay = _draw_overlay(rng, brokers)
@@ -276,8 +332,10 @@ def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noq
     first = [_draw_type(rng, kind, size.brokers * len(kinds), pruning, matching) for kind in kinds]
     hosting = _draw_hosting(rng, brokers)
     sharing = random.Random(f"sharing {seed}")
-    more = source + _tables(sharing, brokers)
+    security = random.Random(f"security {seed}")
+    more = source + _tables(sharing, brokers) + (_security(security) if own else "")
     places = {kind: _places(random.Random(f"places {kind} {seed}"), ATTRIBUTES[kind]) for kind in kinds}
+    places = {kind: _format(random.Random(f"format {kind} {seed}"), lines) + lines for kind, lines in places.items()}
     variants = [_text(overlay, settings, first, places) + more]
     for _ in range(rng.choice((0, 0, 1, 2))):
         parts = size.brokers * len(kinds)
@@ -289,10 +347,11 @@ def draw(seed: int, workload: Workload, size: Size = Size()) -> Scenario:  # noq
         variants.append(_text(overlay, settings, changed, places) + more)
     config = parse(variants[0])
     drawn = Scenario(seed, tuple(variants), hosting, rng.choice((300, 4_000, 512 * 1024)))
-    clients = _Clients(rng, config, workload, seed, sharing)
+    clients = _Clients(rng, config, workload, seed, sharing, security)
     actions: list[Action] = []
+    hardship = random.Random(f"hardship {seed}")
     for _ in range(size.rounds):
-        actions += _draw_round(rng, drawn, clients, size)
+        actions += _draw_round(rng, drawn, clients, size, hardship)
     return drawn.with_actions(tuple(actions))
 
 
@@ -357,6 +416,15 @@ def _places(rng: random.Random, attributes: list[str]) -> list[str]:
     return placed
 
 
+def _format(rng: random.Random, attributes: list[str]) -> list[str]:
+    """A third of the types are Avro; a name with a dot is none of Avro's."""
+    if rng.random() < 0.67 or any("a.b" in line for line in attributes):
+        return []
+    lines = ["[overlay]", 'brokers = ["b1"]', "[types.t.attributes]", *attributes]
+    schema = schema_of(parse("\n".join(lines)).types["t"].attributes)
+    return [f"{SCHEMA}{{ avro = '{schema}' }}"]
+
+
 def _text(overlay: Overlay, settings: str, types: list[_Type], places: dict[str, list[str]]) -> str:
     lines = ["[settings]", settings, "[overlay]", f"brokers = {_listed(overlay.brokers)}"]
     lines.append(f"links = [{', '.join(_listed(link) for link in overlay.links)}]")
@@ -366,9 +434,10 @@ def _text(overlay: Overlay, settings: str, types: list[_Type], places: dict[str,
         lines += [f"index = {_listed(t.index)}"] if t.index else []
         lines += [] if t.bits is None else [f"bits = {t.bits}"]
         named = zip(("advertisements", "subscriptions"), t.pruning, strict=True)
+        lines += [line for line in places[t.kind] if line.startswith(SCHEMA)]
         lines += [f'[types."{t.kind}".pruning]', *(f"{name} = {n}" for name, n in named if n is not None)]
         lines += [f'[types."{t.kind}".parameters]', t.parameters, f'[types."{t.kind}".attributes]']
-        lines += places[t.kind]
+        lines += [line for line in places[t.kind] if not line.startswith(SCHEMA)]
     return "\n".join(lines)
 
 
@@ -388,6 +457,14 @@ def _tables(rng: random.Random, brokers: tuple[str, ...]) -> str:
     return "\n" + text
 
 
+def _security(rng: random.Random) -> str:
+    """Inboxes of one's own; a sink for some; for half of the worlds a limit that is soon reached."""
+    text = '[security]\ninboxes = "own"\n[[sinks]]\ntopic = "shared.sink"\nclients = ["c0", "c1", "c2", "c3"]\n'
+    text += '[security.clients.p1]\nsources = ["p1", "p1/*"]\n[security.clients.c1]\ngroups = "some"\n'
+    text += '[security.clients.c2]\ngroups = "some"\n'
+    return text + rng.choice(("", f"[limits]\nsubscriptions = {rng.randint(1, 3)}\n"))
+
+
 def _listed(names: tuple[str, ...]) -> str:
     return "[" + ", ".join(f'"{name}"' for name in names) + "]"
 
@@ -395,7 +472,9 @@ def _listed(names: tuple[str, ...]) -> str:
 # ── what happens in a round ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _draw_round(rng: random.Random, scenario: Scenario, clients: _Clients, size: Size) -> list[Action]:
+def _draw_round(
+    rng: random.Random, scenario: Scenario, clients: _Clients, size: Size, hardship: random.Random
+) -> list[Action]:
     actions: list[Action] = []
     n = len(scenario.hosting)
     pace = [rng.choice((0.0, 0.2, 1.0, 1.0)) for _ in range(n)]
@@ -408,6 +487,8 @@ def _draw_round(rng: random.Random, scenario: Scenario, clients: _Clients, size:
                 actions.append(Step(i, rng.getrandbits(32), crash=faults and rng.random() < 0.2))
         if faults and rng.random() < 0.08:
             actions.append(_draw_fault(rng, scenario))
+        if faults and hardship.random() < 0.06:
+            actions.append(_draw_hardship(hardship, scenario))
         actions += _draw_regrouping(clients, n, faults)
         if rng.random() < 0.25:
             actions.append(Publish(rng.getrandbits(32), 2))
@@ -415,6 +496,22 @@ def _draw_round(rng: random.Random, scenario: Scenario, clients: _Clients, size:
             actions.append(Fence(rng.getrandbits(32), size.events // 2))
     actions.append(Rest(rng.getrandbits(32), size.events, rng.random() < 0.3))
     return actions
+
+
+def _draw_hardship(rng: random.Random, scenario: Scenario) -> Action:
+    """Faults of the world around a job, beyond those that a batch or a generation meets."""
+    broker, name = rng.choice(scenario.hosting)[0], rng.choice(list(scenario.configs()[0].types))
+    key, seed = f"{broker}/{name}/hard", rng.getrandbits(32)
+    return rng.choice(
+        (
+            LapseAll(),
+            Renew(seed),
+            Zombie(rng.randrange(len(scenario.hosting)), seed),
+            Zombie(rng.randrange(len(scenario.hosting)), seed),
+            Nonsense(key, '{"client": "c0", "filter": "TRUE", "sink": "forbidden"}', "sink-refused"),
+            Nonsense(key, '{"client": "c0", "filter": "TRUE"}', "internal"),
+        )
+    )
 
 
 def _draw_regrouping(clients: _Clients, n: int, faults: bool) -> list[Action]:
@@ -454,6 +551,7 @@ class _Clients:
     workload: Workload
     seed: int
     sharing: random.Random
+    security: random.Random
     keys: dict[tuple[bool, Name], Register] = field(default_factory=dict)
     versions: dict[tuple[bool, Name], int] = field(default_factory=dict)
 
@@ -471,7 +569,7 @@ class _Clients:
             return self._withdraw(*rng.choice(known))
         if known and chance < 0.26:
             advertisement, name = rng.choice(known)
-            return Lapse(name, advertisement)
+            return Lapse(name, advertisement, self.keys[advertisement, name].owner)
         if known and chance < 0.32:
             return self._again(*rng.choice(known))
         return self._register()
@@ -500,6 +598,10 @@ class _Clients:
             sink=sink,
             groups=not advertisement and sink is None and self.sharing.random() < 0.7,
         )
+        if self.config.security.own:
+            # whether a limit is reached must not depend on when a time to live is seen to have passed
+            ttl_ms = None if self.config.limits.any else action.ttl_ms
+            action = replace(action, named=self.security.random() < 0.5, ttl_ms=ttl_ms)
         self.keys[advertisement, name] = action
         return action
 
@@ -513,7 +615,10 @@ class _Clients:
         return version
 
     def _withdraw(self, advertisement: bool, name: Name) -> Withdraw:
-        return Withdraw(name, advertisement, self._version(advertisement, name))
+        owner = self.keys[advertisement, name].owner
+        if self.config.security.own and self.security.random() < 0.3:
+            owner = f"{'p' if advertisement else 'c'}{self.security.randint(0, 1)}"
+        return Withdraw(name, advertisement, self._version(advertisement, name), owner)
 
     def _again(self, advertisement: bool, name: Name) -> Register:
         """The very same event once more."""
@@ -523,16 +628,36 @@ class _Clients:
         rng = self.rng
         broker, type_name = rng.choice(self.config.overlay.brokers), rng.choice(list(self.config.types))
         good, key = '{"client": "c0", "filter": "TRUE"}', f"{broker}/{type_name}/bad"
+        if self.config.security.own and self.security.random() < 0.7:
+            return self._forged(broker, type_name)
+        # in an inbox of its own a client need not say who it is
+        lacking = '{"client": "c0"}' if self.config.security.own else '{"filter": "TRUE"}'
         return rng.choice(
             (
                 Nonsense(key, '{"client": "c0", "filter": "x <"}', "filter-syntax"),
                 Nonsense(key, '{"client": "c0", "filter": "nowhere = 1"}', "filter-attribute"),
                 Nonsense(key, '{"client": "c0"', "bad-json"),
-                Nonsense(key, '{"filter": "TRUE"}', "bad-value"),
+                Nonsense(key, lacking, "bad-value"),
                 Nonsense(f"nobody/{type_name}/s", good, "unknown-broker"),
                 Nonsense(f"{broker}/nothing/s", good, "unknown-type"),
                 Nonsense("?", good, "bad-key"),
                 Nonsense(None, good, "bad-key"),
+            )
+        )
+
+    def _forged(self, broker: str, type_name: str) -> Nonsense:
+        """Somebody speaks for another client, whose registration may well exist, or delivers where he may not."""
+        rng = self.security
+        known = [(ad, name) for ad, name in self.keys if name[:2] == (broker, type_name)]
+        advertisement, name = rng.choice(known) if known else (False, (broker, type_name, "s1"))
+        kind = "publisher" if advertisement else "client"
+        owner = self.keys[advertisement, name].owner if known else "c1"
+        speaks = f'{{"{kind}": "{owner}", "filter": "TRUE", "version": 99}}'
+        sink = '{"filter": "TRUE", "sink": "legacy.out"}'
+        return rng.choice(
+            (
+                Nonsense("/".join(name), speaks, "not-yours", "mallory", advertisement),
+                Nonsense(f"{broker}/{type_name}/bad", sink, "sink-refused", "mallory"),
             )
         )
 

@@ -161,6 +161,10 @@ def read(record: Record, config: Config) -> Known:
         }
         kept += tuple((f"ce_{name}", value) for name, value in gained.items() if not said.get(name))
         said = gained | {name: value for name, value in said.items() if value}
+    client = record.topic.removeprefix(f"{config.topics.publications}.")
+    if config.security.own and client != record.topic and not kind and not said.get("source"):
+        kept += (("ce_source", client.encode()),)
+        said["source"] = client.encode()
     broker = (said.get("broker") or b"").decode()
     if record.topic.startswith(f"{config.topics.prefix}.link."):
         broker = record.topic.split(".")[-1]

@@ -94,3 +94,37 @@ def test_imprecise_events_find_subscriptions_that_share_no_value_with_their_adve
         assert sorted(d.client for d in deliveries) == sorted(expected), event
         some += bool(expected)
     assert some > 20
+
+
+LISTS = """
+[overlay]
+brokers = ["b1", "b2"]
+links = [["b1", "b2"]]
+[types.t.attributes]
+a = { kind = "int", imprecise = "possible" }
+b = { kind = "int", imprecise = "possible" }
+d = { kind = "int", imprecise = "possible" }
+"""
+
+
+def test_an_interval_is_delivered_where_its_one_value_is():
+    """Three long lists have too many boxes to write out; an event of intervals is delivered as one of values is."""
+    world = World(parse(LISTS))
+    odd = " AND ".join(f"{name} NOT IN ({', '.join(str(n) for n in range(0, 200, 2))})" for name in "abd")
+    world.send("hilcast.subscriptions", "b1/t/s", {"client": "c", "filter": odd})
+    world.settle()
+    for n, value in enumerate((1, {"min": 1, "max": 1}, {"min": 0, "max": 9}, 2, {"min": 2, "max": 2})):
+        event = Event(str(n), "t", "b2", msgspec.json.encode(dict.fromkeys("abd", value)))
+        assert len(world.publish(event)[0]) == (n < 3), value
+
+
+def test_what_no_event_could_be_held_against_is_refused():
+    """A filter whose cases are too many is refused when it is registered, and says what to do."""
+    names = [f"a{i}" for i in range(30)]
+    attributes = "\n".join(f'{name} = {{ kind = "int", imprecise = "certain" }}' for name in names)
+    world = World(parse(LISTS + attributes))
+    asked = " OR ".join(f"({a} < 1 AND {b} < 2)" for a, b in zip(names, [*names[1:], names[0]], strict=True))
+    world.send("hilcast.subscriptions", "b1/t/s", {"client": "c", "filter": asked})
+    world.settle()
+    (receipt,) = (msgspec.json.decode(record.value) for record in world.log.topics["hilcast.receipts"])
+    assert (receipt["kind"], receipt["code"]) == ("refused", "filter-limit")

@@ -50,6 +50,7 @@ def test_the_seeds_draw_what_the_simulator_promises():
     attributes = [attribute for t in types for attribute in t.attributes]
     assert {len(a.members) for a in attributes} == {0, 1, 2, 3, 4}
     assert {(a.header is not None, a.key) for a in attributes} == {(False, False), (True, False), (False, True)}
+    assert {t.format for t in types} == {"json", "avro"}
     assert {len(s.hosting) for s in scenarios} >= {1, 2, 3, 4}
     sizes = [len(s.configs()[0].overlay.brokers) for s in scenarios]
     assert (min(sizes), max(sizes) > 80) == (2, True)
@@ -58,6 +59,9 @@ def test_the_seeds_draw_what_the_simulator_promises():
         "Register",
         "Withdraw",
         "Lapse",
+        "LapseAll",
+        "Renew",
+        "Zombie",
         "Publish",
         "Step",
         "Restart",

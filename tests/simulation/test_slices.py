@@ -128,7 +128,7 @@ def _count_none(right):
 
 
 def _write_nothing(right):
-    return lambda *given: 0
+    return lambda *given: delivery.Written(0, 0)
 
 
 def _stamp_another_epoch(right):

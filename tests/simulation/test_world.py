@@ -48,10 +48,10 @@ def plain_type(config):
 class Drill:
     """Random clients over a world, and what they must get."""
 
-    def __init__(self, seed, config, hosting=None, advertised=False):
+    def __init__(self, seed, config, hosting=None, advertised=False, keyring=None):
         self.rng = random.Random(seed)
         self.config = config
-        self.world = World(config, hosting)
+        self.world = World(config, hosting, keyring)
         self.filter = filters(config.types[TYPE], seed)
         self.event = events(config.types[TYPE], seed)
         self.live = {}

@@ -39,6 +39,8 @@ class Event:
     """The publisher; without one, NOBODY."""
     beside: Placed | None = None
     """Where some attributes are in headers or in the key: those; the key is then nothing else."""
+    encoded: bytes | None = None
+    """The value in the format of its type, where that is not JSON."""
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -50,18 +52,22 @@ class Event:
         """In binary mode: the attributes are headers."""
         headers = tuple((f"ce_{name}", value.encode()) for name, value in self.attributes.items())
         key = self.id.encode() if self.beside is None else self.beside.key
-        return Output(topics.publications, key, self.value, headers + self._more)
+        return Output(topics.publications, key, self._written, headers + self._more)
 
     def plain(self, topic: str) -> Output:
         """As an existing producer writes it: without any of the attributes."""
-        return Output(topic, None if self.beside is None else self.beside.key, self.value, self._more)
+        return Output(topic, None if self.beside is None else self.beside.key, self._written, self._more)
+
+    @property
+    def _written(self) -> bytes:
+        return self.value if self.encoded is None else self.encoded
 
     @property
     def _more(self) -> tuple[tuple[str, bytes], ...]:
         return () if self.beside is None else self.beside.headers
 
     def structured(self, topics: Topics) -> Output:
-        """In structured mode: the attributes are in the value."""
+        """In structured mode: the attributes are in the value, which is JSON whatever the type says."""
         value = msgspec.json.encode(self.attributes | {"data": msgspec.Raw(self.value)})
         headers = (("Content-Type", b"application/cloudevents+json; charset=utf-8"),)
         return Output(

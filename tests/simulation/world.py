@@ -34,29 +34,34 @@ import msgspec
 from state.compiled_part import CompiledPart, load_part
 from state.config import Config
 from state.control.context import Context
-from state.control.facts import Fact, decode_fact, encode_fact
+from state.control.facts import Fact, decode_fact, encode_fact, newer
 from state.control.handle import handle
 from state.control.protocol import Amend, Republish, encode
 from state.control.rebuild import Rebuilt, rebuild
 from state.control.samples import SAMPLE_MAX, samples_of
 from state.control.streams import seeds
 from state.distribution.assignment import Assignment
-from state.errors import HilcastError
+from state.errors import HilcastError, Quarantined
 from state.fitting import misfits
 from state.keys import UNROUTABLE, Key, home_key, index_keys
 from state.limits import REPAIR_ROUNDS, fence_rounds
-from state.messages import Output, Record, split_key
+from state.messages import Output, Record, speaker, split_key
+from state.names import owned
 from state.routing.envelope import input_topics
 from state.routing.junction import Junction
 from state.routing.route import route
 from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot
+from state.signing import Keyring, all_signed, genuine_ones
 from state.space.grid import Grid
+from state.topics import inboxes, published
 from tests.simulation.keeper import SimulatedKeeper
 from tests.simulation.wire import MARK, Delivery, Event, Outcome, batch_of, mark_of, outputs_of
 
 PRODUCERS = 2
 """Tasks of a batch, each with a producer of its own: what two of them write stands in any order."""
+FORBIDDEN = "forbidden"
+"""A sink that may not be created."""
 VERSIONS_KEPT = 4
 """Versions of a part that a route task may still hold while another part is newer."""
 
@@ -67,6 +72,13 @@ class Log:
 
     topics: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
     now_ms: int = 0
+    ids: dict[str, str] = field(default_factory=lambda: defaultdict(lambda: "first"))
+    """Kafka's ids of topics."""
+
+    def renew(self, topic: str) -> None:
+        """Delete a topic and make it again."""
+        self.topics[topic] = []
+        self.ids[topic] = f"{topic} of {self.now_ms}"
 
     def append(self, output: Output) -> Record:
         self.now_ms += 1
@@ -147,8 +159,19 @@ class SimulatedDeployment:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        topics = self.config.topics
-        return (topics.advertisements, topics.subscriptions, topics.control)
+        return (*self.inboxes, self.config.topics.control)
+
+    @property
+    def inboxes(self) -> tuple[str, ...]:
+        """By which registrations come in; clients' own come into being as somebody writes to them."""
+        config = self.config.with_topics(self.world.log.topics)
+        return tuple(sorted(inboxes(config)))
+
+    @property
+    def publications(self) -> list[str]:
+        """What the route query reads."""
+        config = self.config.with_topics(self.world.log.topics)
+        return sorted({*input_topics(config), *published(config)})
 
     # ── generations ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -219,7 +242,7 @@ class SimulatedDeployment:
             if ours and before.get(names) != now.get(names):
                 key = str(home_key(broker, type_name, id, self.config)).encode()
                 message = Amend(self.generation, kind == "advertisement", id, now.get(names))
-                self.world.log.append(Output(self.config.topics.control, key, encode(message)))
+                self.world.say(Output(self.config.topics.control, key, encode(message)))
         self._seeded_to = self.world.log.end(self.config.topics.control)
 
     def _install(self, meanwhile: Callable[[], None], written: Callable[[list[Output]], list[Output]]) -> None:
@@ -228,11 +251,8 @@ class SimulatedDeployment:
         self.generation += 1
         facts = self.world.facts()
         meanwhile()
-        self.positions = {
-            topics.advertisements: self.committed.get(topics.advertisements, 0),
-            topics.subscriptions: self.committed.get(topics.subscriptions, 0),
-            topics.control: log.end(topics.control),
-        }
+        self.positions = defaultdict(int, {topic: self.committed.get(topic, 0) for topic in self.inboxes})
+        self.positions[topics.control] = log.end(topics.control)
         meanwhile()
         rebuilt = self._build(facts, written)
         self._inherit(self.committed, self.positions[topics.control], rebuilt)
@@ -245,7 +265,8 @@ class SimulatedDeployment:
         self, facts: list[tuple[str, str, str, str, Fact]], written: Callable[[list[Output]], list[Output]]
     ) -> Rebuilt:
         """Rebuild, and write the seeds and the first words to others."""
-        self._life = Context(self.config, self.generation, 0, samples=self.world.samples(self.config))
+        samples = self.world.samples(self.config)
+        self._life = Context(self.config, self.generation, 0, samples=samples, keyring=self.world.keyring)
         self._life.__dict__["grids"] = self.grids
         rebuilt = rebuild(facts, self.context(0))
         outputs = [
@@ -254,14 +275,13 @@ class SimulatedDeployment:
             for seed in seeds(self.generation, blob)
         ]
         for output in written(outputs + rebuilt.outputs):
-            self.world.log.append(output)
+            self.world.say(output)
         return rebuilt
 
     def _inherit(self, committed: Mapping[str, int], control: int, rebuilt: Rebuilt) -> None:
         """Begin with nothing but what was rebuilt; the inboxes go on where offsets were last committed."""
-        topics = self.config.topics
-        inboxes = {topic: committed.get(topic, 0) for topic in (topics.advertisements, topics.subscriptions)}
-        self.positions = {**inboxes, topics.control: control}
+        self.positions = defaultdict(int, {topic: committed.get(topic, 0) for topic in self.inboxes})
+        self.positions[self.config.topics.control] = control
         self.batch, self.states, self.planned = 0, {}, None
         self.index, self.versions, self.assignments, self._junctions = {}, {}, {}, {}
         for text, blob in rebuilt.indexes.items():
@@ -274,7 +294,11 @@ class SimulatedDeployment:
 
     def context(self, batch: int) -> Context:
         """What the keys of this deployment know in a batch of the present generation."""
-        return self._life.at(self.generation, batch)
+        life = self._life.at(self.generation, batch)
+        life.topic_ids = {topic: self.world.log.ids[topic] for topic in self.inputs}
+        life.quarantined = frozenset(self.world.quarantined)
+        life.destinations = lambda topic: "nobody may" if topic == FORBIDDEN else None
+        return life
 
     def restart(self, tables: Sequence[str] | None = None) -> None:
         """Stop and start again on the same checkpoint: only what is in memory is gone.
@@ -317,7 +341,10 @@ class SimulatedDeployment:
         for number, key in enumerate(keys):
             result = handle(key, self.states.get(key), groups[key], context)
             assert not misfits(result.outputs, self.config.topics), f"does not fit Kafka: {key}"
-            assert not result.faults, f"failed inside: {result.faults}"
+            forged = result.figures.get("forged", 0)
+            failed = [line for line in result.faults if Quarantined.__name__ not in line]
+            assert len(failed) == (forged > 0), f"failed inside: {failed}"
+            self.world.forged += forged
             if result.state is not None:
                 states[key] = result.state
             outputs[number % PRODUCERS if rng is not None else 0] += result.outputs
@@ -325,14 +352,20 @@ class SimulatedDeployment:
                 self._put_in_force(Key.parse(key), load_part(result.index))
                 if not self.quiet:
                     self.world.watch(self, Key.parse(key))
-        self._write(outputs, rng, crash)
+        self._unwritten = self._write(outputs, rng, crash)
         if crash:
             return
         self.states |= states
-        self.positions, self.planned = ends, None
+        self.positions, self.planned = defaultdict(int, {**self.positions, **ends}), None
         self.batch += 1
         if rng is None or rng.random() < 0.7:
             self.commit()
+
+    def renewed(self, inboxes: Sequence[str]) -> None:
+        """These topics were made again: what was read of them counts for nothing."""
+        for offsets in (self.positions, self.committed):
+            offsets |= dict.fromkeys(inboxes, 0)
+        self.planned = None
 
     def commit(self) -> None:
         """Let others know how far this deployment is."""
@@ -349,7 +382,7 @@ class SimulatedDeployment:
 
     def _groups(self, ends: Mapping[str, int]) -> dict[str, list[Record]]:
         groups: dict[str, list[Record]] = defaultdict(list)
-        for topic in self.inputs:
+        for topic in ends:
             for record in self.world.log.topics[topic][self.positions[topic] : ends[topic]]:
                 key = self._owner(record)
                 if key is not None:
@@ -362,12 +395,15 @@ class SimulatedDeployment:
         rng: random.Random | None,
         crash: bool,
         meanwhile: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Write what each producer has: each topic in order, topics and producers in any; `meanwhile` others do."""
+    ) -> list[Output]:
+        """Write what each producer has: each topic in order, topics and producers in any; `meanwhile` others do.
+
+        Return what was not written any more, because of a crash.
+        """
         if rng is None:
             for output in outputs[0]:
                 self.world.log.append(output)
-            return
+            return []
         streams: dict[tuple[int, str], deque[Output]] = defaultdict(deque)
         for producer, some in enumerate(outputs):
             for output in some:
@@ -381,6 +417,23 @@ class SimulatedDeployment:
             left[name] -= 1
             if not left[name]:
                 waiting.remove(name)
+        return [output for some in streams.values() for output in some]
+
+    def haunt(self, follow: Callable[[], None], rng: random.Random) -> None:
+        """Die inside a batch, be followed by another generation, and then write what was left: nobody was told.
+
+        Whoever follows the registry sees that older facts came late, and writes the newer ones again.
+        """
+        self.step(rng, crash=True)
+        late = self._unwritten
+        follow()
+        before = self._said()
+        for output in late:
+            self.world.log.append(output)
+        written = {_names(output) for output in late if output.topic == self.config.topics.registry}
+        for names, said in self._said().items():
+            if before.get(names) == said and names in written:
+                self.world.log.append(Output(self.config.topics.registry, "/".join(names).encode(), said))
 
     def _owner(self, record: Record) -> str | None:
         """Which key answers a record, if it is one of ours: what the control query's SQL computes."""
@@ -392,8 +445,10 @@ class SimulatedDeployment:
             broker, type_name, id = split_key(record.key)
         except HilcastError:
             broker = ""
+        _, client = speaker(record.topic, self.config)
         if broker in self.hosts:
             known = type_name in self.config.types
+            id = id if client is None else owned(client, id)
             return str(home_key(broker, type_name, id, self.config)) if known else UNROUTABLE
         first = self.config.overlay.brokers[0] in self.hosts
         return UNROUTABLE if first and broker not in self.config.overlay.brokers else None
@@ -420,7 +475,7 @@ class SimulatedDeployment:
     def ask_for_index(self) -> None:
         """Ask for every part that is missing."""
         for key in self.missing():
-            self.world.log.append(Output(self.config.topics.control, str(key).encode(), encode(Republish())))
+            self.world.say(Output(self.config.topics.control, str(key).encode(), encode(Republish())))
 
     def missing(self) -> list[Key]:
         """Parts that routing waits for."""
@@ -465,7 +520,7 @@ class SimulatedDeployment:
         return [output for _, output in outputs]
 
     def behind_in_routing(self) -> bool:
-        return any(self.routed_to[topic] < self.world.log.end(topic) for topic in input_topics(self.config))
+        return any(self.routed_to[topic] < self.world.log.end(topic) for topic in self.publications)
 
     @property
     def now_s(self) -> float:
@@ -486,7 +541,7 @@ class SimulatedDeployment:
         """
         assert rng is not None or not (crash or mixed)
         log, began_s = self.world.log, self.now_s
-        ends = self.route_planned = self.route_planned or {t: log.end(t) for t in input_topics(self.config)}
+        ends = self.route_planned = self.route_planned or {t: log.end(t) for t in self.publications}
         records = [record for topic, end in ends.items() for record in log.topics[topic][self.routed_to[topic] : end]]
         cut = len(records) if rng is None else rng.randint(0, len(records))
         tasks = [task for task in (records[:cut], records[cut:]) if task]
@@ -502,17 +557,34 @@ class SimulatedDeployment:
             self.route_planned = None
 
 
+def _split(key: bytes) -> tuple[str, str, str, str]:
+    kind, broker, type_name, id = key.decode().split("/")
+    return kind, broker, type_name, id
+
+
+def _names(output: Output) -> tuple[str, ...]:
+    return tuple((output.key or b"").decode("utf-8", "replace").split("/"))
+
+
 class World:
     """One overlay, its topics, and the deployments that host it."""
 
-    def __init__(self, config: Config, hosting: Sequence[tuple[str, ...]] | None = None) -> None:
+    def __init__(
+        self, config: Config, hosting: Sequence[tuple[str, ...]] | None = None, keyring: Keyring | None = None
+    ) -> None:
         self.log = Log()
         self.config = config
+        self.keyring = keyring
+        """What the deployments sign with."""
+        self.forged = 0
+        """Control records that were not genuine, as the deployments counted them."""
         self.watch: Callable[[SimulatedDeployment, Key | None], None] = lambda deployment, key: None
         """Told of each part that comes into force, and with None of a new generation."""
         self.slices: Judge = lambda deployment, records, outputs, figures: None
         """Told of each slice that was routed."""
         self.posted = 0
+        self.quarantined: set[tuple[str, int, int]] = set()
+        """Records that no query could be got past."""
         self._grids: dict[str, dict[str, Grid]] = {}
         self.deployments: list[SimulatedDeployment] = []
         for i, hosts in enumerate(hosting or [config.overlay.brokers]):
@@ -532,20 +604,23 @@ class World:
 
     def samples(self, config: Config) -> dict[str, list[dict[str, object]]]:
         """What a generation that begins now knows of publications, for types that are pruned."""
-        topics = (config.topics.publications, *(source.topic for source in config.sources))
+        topics = published(config.with_topics(self.log.topics))
         return samples_of((r for topic in topics for r in self.log.topics[topic][-2 * SAMPLE_MAX :]), config)
 
     def facts(self) -> list[tuple[str, str, str, str, Fact]]:
-        """What the registry says: the last record of each key."""
-        last: dict[bytes, bytes | None] = {}
-        for record in self.log.topics[self.config.topics.registry]:
-            last[record.key or b""] = record.value
-        found = []
-        for key, value in last.items():
-            kind, broker, type_name, id = key.decode().split("/")
-            if value is not None:
-                found.append((kind, broker, type_name, id, decode_fact(value)))
-        return found
+        """What the registry says: of each key the newest fact."""
+        last: dict[bytes, Fact] = {}
+        for record in genuine_ones(self.log.topics[self.config.topics.registry], self.keyring):
+            key = record.key or b""
+            if record.value is None:
+                last.pop(key, None)
+            else:
+                last[key] = newer(last.get(key), decode_fact(record.value))
+        return [(*_split(key), fact) for key, fact in last.items()]
+
+    def say(self, output: Output) -> None:
+        """What a driver writes itself, signed as it signs."""
+        self.log.append(*all_signed([output], self.config.topics, self.keyring))
 
     def send(self, topic: str, key: str, value: Mapping[str, object] | None, version: int | None = None) -> Record:
         """A client's control event."""
@@ -577,7 +652,7 @@ class World:
             ends = {topic: self.log.end(topic) for topic in self.deployments[0].inputs}
             for deployment in self.deployments:
                 for _ in range(1000):
-                    if all(deployment.committed[topic] >= end for topic, end in ends.items()):
+                    if all(deployment.committed.get(topic, 0) >= end for topic, end in ends.items()):
                         break
                     between(deployment, ends)
                 else:
@@ -620,7 +695,7 @@ class World:
     def outcomes(self, posted: Posted) -> list[Outcome]:
         """What became of publications, read from the topics."""
         outcomes = {mark_of(record.headers): Outcome(record) for record in posted.records}
-        inputs = {self.config.topics.publications, *(source.topic for source in self.config.sources)}
+        inputs = set(published(self.config.with_topics(self.log.topics)))
         for topic, records in self.log.topics.items():
             if topic not in inputs:
                 for copy in records[posted.before.get(topic, 0) :]:

@@ -18,15 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import HilcastError
-from state.space.decode import RankBatch, decode
+from state.plain_events import plain_event
+from state.space.decode import decode, rank_events
 from state.space.encodings.avro_schema import at_path, parse
 from state.space.encodings.documents import read_document
 from state.space.encodings.leaves import DEPTH_MAX, STEPS_FREE
 from state.space.encodings.schemas import Schema
 from state.space.encodings.wire import framed
 from state.space.event_type import Attribute, EventType
-from state.space.points import rank_spans
 from state.space.ranks import ABSENT, Exact
+from tests.space.encoded import Known, assert_row, expected, judged_alike
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 NAMES = itertools.count()
@@ -183,25 +184,6 @@ def without_logical(schema: Any) -> Any:
     return [without_logical(one) for one in schema] if isinstance(schema, list) else schema
 
 
-def member(said: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        said = said.get(name) if isinstance(said, dict) else None
-    return said
-
-
-def expected(event_type: EventType, said: Any) -> tuple[Any, Any]:
-    return rank_spans(event_type, {a.name: member(said, a.members) for a in event_type.attributes})
-
-
-def assert_row(event_type: EventType, batch: RankBatch, row: int, said: Any) -> None:
-    low, high = expected(event_type, said)
-    assert batch.valid[row]
-    highs = batch.ranks if batch.highs is None else batch.highs
-    assert (batch.ranks[row].tolist(), highs[row].tolist()) == (low.tolist(), high.tolist())
-    again = rank_spans(event_type, batch.event(row))
-    assert (again[0].tolist(), again[1].tolist()) == (low.tolist(), high.tolist())
-
-
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.data())
 def test_random_schemas_are_read_as_they_were_written(data: st.DataObject) -> None:
@@ -216,21 +198,10 @@ def test_random_schemas_are_read_as_they_were_written(data: st.DataObject) -> No
     assert batch.valid.tolist() == [True, False, True]
     for row in (0, 2):
         assert_row(kind, batch, row, made.said)
-    # a whole document shows maps as they are; no path of an attribute leads into one
-    for only in (True,) if '"map"' in json.dumps(made.schema) else (True, False):
-        document = read_document(kind, value, attributes_only=only)
-        low, high = expected(kind, document)
-        assert (low.tolist(), high.tolist()) == tuple(part.tolist() for part in expected(kind, made.said))
-
-
-class Known:
-    """A registry in memory."""
-
-    def __init__(self, schemas: dict[int, Schema]) -> None:
-        self.schemas = schemas
-
-    def of(self, ids: Any) -> dict[int, Schema]:
-        return {id: self.schemas[id] for id in ids if id in self.schemas}
+    # a whole document shows maps as they are, but for who asks what paths lead into
+    for only in (True, False):
+        document = read_document(kind, value, attributes_only=only, maps=False)
+        assert expected(kind, document) == expected(kind, made.said)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -265,16 +236,7 @@ def test_damaged_values_are_judged_alike(data: st.DataObject) -> None:
         if value:
             value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
     damaged = bytes(value[: data.draw(st.integers(0, len(value)))] if data.draw(st.booleans()) else value)
-    batch = decode(kind, [damaged])
-    batch.check()
-    try:
-        document = read_document(kind, damaged, attributes_only=True)
-    except HilcastError as error:
-        document, refused = None, error.code
-    if document is None:
-        assert (refused, batch.valid.tolist()) == ("bad-event", [False])
-    else:
-        assert_row(kind, batch, 0, document)
+    judged_alike(kind, damaged)
 
 
 # --- by hand ------------------------------------------------------------------------------------------------
@@ -414,3 +376,36 @@ def test_a_batch_larger_than_any_text_keeps_its_bytes_apart() -> None:
     assert batch.ranks[:, 0].tolist() == list(range(300))
     assert [batch.event(k)["s"] for k in range(300)] == ["é" * k for k in range(300)]
     assert np.array_equal(batch.valid, np.ones(300, bool))
+
+
+def kinds_of_attributes(said: str) -> tuple[Attribute, ...]:
+    """One of every kind at `v`; the category has what the value says as text, too."""
+    kinds = ("int", "float", "boolean", "timestamp", "text")
+    category = Attribute("c", "category", values=("other", said), path=("v",))
+    return (*(Attribute(f"a_{kind}", kind, path=("v",)) for kind in kinds), category)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "said"),
+    [
+        ({"type": "long", "logicalType": "timestamp-millis"}, 1_000, "1970-01-01T00:00:01Z"),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, 1_500_000_000, "1970-01-01T00:00:01.500000Z"),
+        ({"type": "long", "logicalType": "local-timestamp-millis"}, 1_000, "1970-01-01T00:00:01"),
+        ({"type": "int", "logicalType": "date"}, 1, "1970-01-02"),
+        ({"type": "string", "logicalType": "uuid"}, "1970-01-01T00:00:01Z", "1970-01-01T00:00:01Z"),
+        ({"type": "enum", "name": "E", "symbols": ["a", "b"]}, "b", "b"),
+        ("string", "1970-01-01T00:00:01Z", "1970-01-01T00:00:01Z"),
+        ("double", 3.0, "3.0"),
+        ("boolean", True, "true"),
+    ],
+)
+def test_a_leaf_is_the_json_value_it_stands_for_to_every_kind(schema: Any, value: Any, said: str) -> None:
+    """Whatever kind an attribute has, the scan ranks a leaf as the judge ranks the JSON value that it stands for."""
+    whole = fields(("v", schema))
+    kind = order_type(whole, *kinds_of_attributes(said))
+    data = written(whole, {"v": value})
+    batch = decode(kind, [data])
+    judged = rank_events(kind, [plain_event(kind, data, {})])
+    assert batch.valid.all()
+    assert batch.ranks.tolist() == judged.ranks.tolist()
+    assert (batch.ranks != ABSENT).any()

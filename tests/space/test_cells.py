@@ -6,8 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from state.space.cells import uniform_starts
+from state.space.cells import moved, quantile_starts, quantiles, uniform_starts
 from state.space.event_type import Attribute
 from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN, rank, unrank
 
@@ -110,3 +112,54 @@ def test_the_declared_minimum_is_no_border() -> None:
         starts = uniform_starts(attribute, 6)
         assert (starts != 100).all()
         assert starts[np.searchsorted(starts, 100, side="right") - 1] == ABSENT
+
+
+@given(st.lists(st.integers(-5, 40), min_size=1, max_size=60), st.integers(1, 4))
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_quantile_cells_hold_equal_shares(values: list[int], k: int) -> None:
+    """No cell holds more than its share of the sample plus one, not counting the value it starts with."""
+    sample = np.array([*values, ABSENT, ABSENT], np.int64)
+    starts = quantile_starts(quantiles(sample), k)
+    assert starts[0] == ABSENT
+    assert (starts[1:] >= starts[:-1]).all()
+    cells = np.searchsorted(starts, values, side="right") - 1
+    for cell in set(cells.tolist()):
+        held = [v for v, c in zip(values, cells, strict=True) if c == cell]
+        beyond = [v for v in held if v != (min(values) if starts[cell] == ABSENT else starts[cell])]
+        assert len(beyond) <= len(values) / 2**k + 1
+
+
+def test_the_lowest_value_of_a_sample_is_no_border() -> None:
+    """A lowest value of more than a cell's share takes its block together with absent."""
+    assert quantile_starts(quantiles(np.array([5, 5, 5, 5, 9, 9])), 2).tolist() == [ABSENT, ABSENT, ABSENT, 9]
+
+
+def test_quantile_cells_follow_the_sample() -> None:
+    """Where the sample is dense cells are narrow."""
+    values = np.concatenate([np.arange(100), np.arange(100, 10_000, 99)])
+    starts = quantile_starts(quantiles(values), 3)
+    assert starts.tolist()[1:] == [25, 50, 75, 100, 2575, 5050, 7525]
+
+
+@given(st.lists(st.integers(-5, 40), min_size=1, max_size=60), st.integers(9, 11))
+@settings(max_examples=50, deadline=None, derandomize=True)
+def test_more_cells_than_quantiles_only_divide_them_further(values: list[int], k: int) -> None:
+    """Every border of 2^8 cells is one of 2^k cells, and these are sorted."""
+    dividing = quantiles(np.array(values, np.int64))
+    coarse, fine = quantile_starts(dividing, 8), quantile_starts(dividing, k)
+    assert set(coarse.tolist()) <= set(fine.tolist())
+    assert (fine[1:] >= fine[:-1]).all()
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=40), st.lists(st.integers(-9, 9), min_size=1, max_size=40))
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_how_far_values_moved_is_the_distance_of_the_shares(before: list[int], now: list[int]) -> None:
+    """`moved` is what counting, border by border, gives; and next to nothing for the very values that were divided."""
+    dividing = quantiles(np.array(before, np.int64))
+    naive = 0.0
+    for border in set(dividing) - {ABSENT}:
+        share = (dividing.index(border) + 1) / (len(dividing) + 1)
+        below, upto = sum(v < border for v in now) / len(now), sum(v <= border for v in now) / len(now)
+        naive = max(naive, below - share, share - upto)
+    assert moved(dividing, np.array(now, np.int64)) == pytest.approx(naive)
+    assert moved(dividing, np.array(before, np.int64)) <= 1 / (len(dividing) + 1) + 1e-9

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import struct
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 from state.space.mapping import (
-    map_event,
     map_subscription,
     read_subscription_mapping,
 )
@@ -55,13 +53,6 @@ def varints(numbers: list[int]) -> bytes:
 
 def field(numbers: list[int]) -> str:
     return HEAD + base64.b64encode(varints(numbers)).decode()
-
-
-def test_event_header_is_what_the_module_says() -> None:
-    """A client of any language can write it: prefix, hash, base64 of little-endian index and ranks, filled up."""
-    ranks = np.array([5, 700, ABSENT], np.int64)
-    payload = struct.pack("<4q", int(GRID.index(ranks[None])[0]), 5, 700, ABSENT) + b"\0"
-    assert map_event(GRID, ranks) == f"he1.{GRID.hash}.".encode() + base64.b64encode(payload)
 
 
 @given(st.binary(max_size=80))

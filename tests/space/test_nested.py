@@ -15,6 +15,7 @@ from state.space.decode import DEPTH_MAX, RankBatch, decode, decode_arrow, rank_
 from state.space.event_type import Attribute, EventType
 from state.space.places import attributes_of, placed
 from state.space.ranks import unrank
+from tests.space.mutations import mutated
 from tests.space.test_decode import ABSENT, LEAVES, SIDES, SPACES, objects, oracle_event, oracle_rank, oracle_span
 
 NAMES = ("a", "b", "té", "a.b", "min", "max")
@@ -103,25 +104,7 @@ def test_mutated_documents() -> None:
         '{"order":{"total":{"min":1,"max":2.5},"customer":{"country":"F\\u0052"}},"order":{"a.b":{"n":7,"n":8}}}',
         '{"order":{"customer":{"country":"US"},"customer":[1]},"order ":{},"order":{"a.b":{},"total":9}}',
     ]
-    alphabet = b'{}[]",:\\0123456789.eE+-truefalsn \t\n\x00\x1f\x7f\x80\xbf\xc3\xa9\xed\xa0\xf0\x9f\xff'
-    values: list[bytes | None] = []
-    for _ in range(30_000):
-        value = bytearray(draw.choice(seeds).encode())
-        for _ in range(draw.randint(1, 3)):
-            at, other = draw.randrange(len(value)), draw.randrange(len(value))
-            match draw.randrange(5):
-                case 0:
-                    value[at] = draw.choice(alphabet)
-                case 1:
-                    value.insert(at, draw.choice(alphabet))
-                case 2:
-                    del value[at : at + draw.choice((1, 1, 2, 50))]
-                case 3:
-                    value[at:at] = value[other : other + draw.randint(1, 40)]
-                case _:
-                    value[at], value[other] = value[other], value[at]
-            value = value or bytearray(b"{")
-        values.append(bytes(value))
+    values = mutated(draw, seeds, 30_000, 40)
     batch = decode(ORDER, values)
     assert_as_oracle(ORDER, values, batch)
     assert 2_000 < batch.valid.sum() < 28_000, "mutations must make both"

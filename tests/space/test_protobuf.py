@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import HilcastError
-from state.space.decode import RankBatch, decode
+from state.space.decode import decode
 from state.space.encodings.documents import read_document
 from state.space.encodings.protobuf_scan import GROUPS_MAX
 from state.space.encodings.schemas import Schema
 from state.space.encodings.wire import framed
 from state.space.event_type import Attribute, EventType
-from state.space.points import rank_spans
 from state.space.ranks import ABSENT
-from tests.space.test_avro import WORDS, Known, moment
+from tests.space.encoded import Known, assert_row, expected, judged_alike
+from tests.space.test_avro import WORDS, moment, written
 
 Field = descriptor_pb2.FieldDescriptorProto
 SCALARS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18]
@@ -145,22 +145,6 @@ def attributes(draw: st.DrawFn) -> tuple[Attribute, ...]:
     return tuple(made)
 
 
-def member(found: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
-
-
-def expected(event_type: EventType, found: Any) -> list[int]:
-    return rank_spans(event_type, {a.name: member(found, a.members) for a in event_type.attributes})[0].tolist()
-
-
-def assert_row(event_type: EventType, batch: RankBatch, row: int, found: Any) -> None:
-    assert batch.valid[row]
-    assert batch.ranks[row].tolist() == expected(event_type, found)
-    assert rank_spans(event_type, batch.event(row))[0].tolist() == expected(event_type, found)
-
-
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.data())
 def test_random_messages_are_read_as_protobuf_reads_them(data: st.DataObject) -> None:
@@ -193,16 +177,7 @@ def test_damaged_values_are_judged_alike(data: st.DataObject) -> None:
             value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
     value += data.draw(st.binary(max_size=6))
     damaged = bytes(value)
-    batch = decode(kind, [damaged])
-    batch.check()
-    try:
-        document = read_document(kind, damaged, attributes_only=True)
-    except HilcastError as error:
-        document, refused = None, error.code
-    if document is None:
-        assert (refused, batch.valid.tolist()) == ("bad-event", [False])
-    else:
-        assert_row(kind, batch, 0, document)
+    batch = judged_alike(kind, damaged)
     try:
         whole = made.FromString(damaged)
         found = said(whole)
@@ -274,8 +249,6 @@ AVRO = Schema("avro", json.dumps(OUTER))
 
 
 def avro_value(event: dict[str, Any]) -> bytes:
-    from tests.space.test_avro import written
-
     return written(OUTER, {"o": event})
 
 
@@ -401,3 +374,23 @@ def test_intervals_are_messages_with_min_and_max() -> None:
     assert batch.ranks[:, 0].tolist() == [1, ABSENT, ABSENT]
     assert batch.highs[:, 0].tolist() == [4, ABSENT, ABSENT]
     assert batch.event(0) == {"span": {"min": 1, "max": 4}}
+
+
+def test_no_path_leads_into_a_map() -> None:
+    """To the scan and to judges a map is no object, though people are shown one."""
+    file = descriptor_pb2.FileDescriptorProto(name="m.proto", package="m", syntax="proto3")
+    message = file.message_type.add(name="M")
+    entry = message.nested_type.add(name="MapEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=1, type=9)
+    entry.field.add(name="value", number=2, label=1, type=5)
+    message.field.add(name="map", number=1, label=3, type=11, type_name=".m.M.MapEntry")
+    schema = Schema("protobuf", files=(file.SerializeToString(),), message="m.M")
+    made = message_factory.GetMessageClass(schema.protobuf())(map={"x": 3})
+    kind = of(Attribute("x", "int", path=("map", "x")), Attribute("map", "int", imprecise="possible"), schema=schema)
+    value = made.SerializeToString()
+    batch = decode(kind, [value])
+    assert (batch.valid.tolist(), batch.ranks.tolist()) == ([True], [[ABSENT, ABSENT]])
+    assert read_document(kind, value) == {"map": {"x": 3}}
+    assert read_document(kind, value, maps=False) == {"map": [{"key": "x", "value": 3}]}
+    assert read_document(kind, value, attributes_only=True) == {}

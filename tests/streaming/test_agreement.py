@@ -6,7 +6,7 @@ import json
 
 import msgspec
 
-from state.config import parse
+from state.config import Fitted, parse
 from state.control.agreed import Agreed, Claim
 from streaming.agreement import file_hash, merged, proposal
 
@@ -103,3 +103,28 @@ def test_who_starts_again_does_not_propose_another_order():
         taken, proposed = proposal(file, both, Claim(1, configuration=2, file=file_hash(file)))
         assert proposed is None
         assert [pattern.pattern for pattern in taken.patterns] == ["of-b1.*", "of-b2.*"]
+
+
+def test_what_the_router_chose_stays_when_a_file_changes():
+    """As far as the file leaves it open; a file that says it counts."""
+    there = config().fitted_with({"t": Fitted(64)})
+    changed, proposed = proposal(config("mics"), agreed(there), Claim(1, file="another"))
+    assert (changed.types["t"].cubes, json.loads(proposed)["fitted"]) == (64, {"t": {"cubes": 64}})
+    taken, nothing = proposal(config(), agreed(there), Claim(1, file="another"))
+    assert (taken.types["t"].cubes, nothing) == (64, None)
+    text = TEXT.replace("[types.t]", "[types.t]\ncubes = 4").format(reduction="mics", hosts='["b1"]', more="")
+    said, _ = proposal(parse(text), agreed(there), Claim(1, file="another"))
+    assert (said.types["t"].cubes, said.fitted) == (4, {})
+
+
+def test_who_may_do_what_is_one_for_all():
+    """Who joins takes it as it is agreed; who starts with another file has all take his. Nothing of it gets lost."""
+    more = '[security]\ninboxes = "own"\n[[sinks]]\ntopic = "out"\nclients = ["a"]\n[limits]\nboxes = 3'
+    there, without = config(more=more), config(hosts='["b2"]')
+    joined, proposed = proposal(without, agreed(there), None)
+    assert (joined.security, joined.sinks, joined.limits) == (there.security, there.sinks, there.limits)
+    assert proposed is None
+    changed, proposed = proposal(config("mics", more=more), agreed(config()), Claim(1, file="another"))
+    assert (changed.security.own, json.loads(proposed)["sinks"]) == (True, [{"topic": "out", "clients": ["a"]}])
+    dropped, _ = proposal(without, agreed(there), Claim(1, file="another"))
+    assert (dropped.security.own, dropped.sinks, dropped.limits.any) == (False, (), False)

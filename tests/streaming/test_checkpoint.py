@@ -62,15 +62,18 @@ def test_a_damaged_generation_counts_as_lost(tmp_path, monkeypatch, text):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])
-def test_topics_are_remembered(tmp_path, monkeypatch, text):
-    """By name and id; nothing is known where the file is missing or damaged."""
+@pytest.mark.parametrize("which", ["topics", "followed"])
+def test_topics_are_remembered(tmp_path, monkeypatch, text, which):
+    """By name and id; nothing is known where the file is missing or damaged. Those of patterns stand apart."""
     kept = opened(tmp_path, monkeypatch)
-    assert kept.topics() == {}
-    (tmp_path / "topics.json").write_text(text)
-    assert kept.topics() == {}
-    kept.keep_topics({"a": "1"})
+    assert getattr(kept, which)() == {}
+    (tmp_path / f"{which}.json").write_text(text)
+    assert getattr(kept, which)() == {}
+    getattr(kept, f"keep_{which}")({"a": "1"})
     kept.close()
-    assert opened(tmp_path, monkeypatch).topics() == {"a": "1"}
+    again = opened(tmp_path, monkeypatch)
+    assert getattr(again, which)() == {"a": "1"}
+    assert getattr(again, "topics" if which == "followed" else "followed")() == {}
 
 
 def test_the_route_query_begins_anew_when_an_input_was_made_again(tmp_path, monkeypatch):

@@ -5,15 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+from confluent_kafka import KafkaError, KafkaException
 
+from infra.schema_registry import open_schemas
 from state.compiled_part import CompiledPart, LocalEntry
 from state.config import parse
+from state.index_mark import Mark
 from state.keys import Key, index_keys
-from state.redis_index import Version
+from state.redis_index import WRITES, Version
 from state.space.boxes import Boxes
 from state.space.packing import pack
 from streaming.boot import Boot
-from streaming.index_cache import IndexCache
+from streaming.index_cache import Held, IndexCache
 
 TEXT = """
 [overlay]
@@ -27,13 +30,20 @@ x = { kind = "int" }
 CONFIG = parse(TEXT)
 
 
+def cached(boot, committed=lambda: None):
+    """A cache, and what the driver has committed as far as it is told."""
+    cache = IndexCache(boot)
+    cache._committed = SimpleNamespace(mark=committed)
+    return cache
+
+
 def part(*local):
     return CompiledPart.of(1, list(local), {}, [])
 
 
 def test_parts_that_came_before_a_lost_one_are_joined_later():
     """When one of two changed parts cannot be loaded, the other is not taken for joined."""
-    cache = IndexCache(Boot(CONFIG, 1))
+    cache = cached(Boot(CONFIG, 1))
     parts = {key: part() for key in index_keys(CONFIG, CONFIG.overlay.brokers)}
     versions = {str(key): Version(1, 0, "run") for key in parts}
     lost: set[Key] = set()
@@ -42,7 +52,9 @@ def test_parts_that_came_before_a_lost_one_are_joined_later():
         configuration=lambda generation: CONFIG.shared,
         vector=lambda generation: ("run", versions),
         look=lambda generation: ("run", 1, versions),
-        load=lambda keys, generation: [None if key in lost else (versions[str(key)].epoch, parts[key]) for key in keys],
+        load=lambda keys, generation, run: [
+            None if key in lost else (versions[str(key)].epoch, parts[key]) for key in keys
+        ],
     )
     asked = []
     cache._ask = asked.append
@@ -62,7 +74,7 @@ def test_parts_that_came_before_a_lost_one_are_joined_later():
 
 def test_another_generation_is_taken_up_whole():
     """While the next generation is not complete, or its configuration is not there, the one that is held stays."""
-    cache = IndexCache(Boot(CONFIG, 1))
+    cache = cached(Boot(CONFIG, 1))
     more = parse(TEXT + "y = { kind = 'int' }")
     vectors = {1: {str(key): Version(1, 0, "run") for key in index_keys(CONFIG, ("b1", "b2"))}, 2: {}}
     now, configurations = [1], {1: CONFIG.shared}
@@ -71,7 +83,7 @@ def test_another_generation_is_taken_up_whole():
         configuration=configurations.get,
         vector=lambda generation: ("run", vectors[generation]),
         look=lambda generation: ("run", now[0], vectors[generation]),
-        load=lambda keys, generation: [(f"{generation}.0", CompiledPart.of(generation, [], {}, [])) for _ in keys],
+        load=lambda keys, generation, run: [(f"{generation}.0", CompiledPart.of(generation, [], {}, [])) for _ in keys],
     )
     assert cache._refresh() == ""
     now[0] = 2
@@ -89,7 +101,7 @@ def test_topics_that_a_pattern_matches_are_sources_of_every_generation():
     """What the query reads is a source as the generation in force says, though the configuration names no topic."""
     patterns = [f"{TEXT}[[sources]]\npattern = '{p}'\nbroker = 'b1'\ntype = 't'\n" for p in ("orders.*", "pay.*")]
     configs = {number: parse(text) for number, text in enumerate(patterns, 1)}
-    cache, now = IndexCache(Boot(configs[1].with_topics(["orders.de"]), 1)), [1]
+    cache, now = cached(Boot(configs[1].with_topics(["orders.de"]), 1)), [1]
 
     def versions(number):
         return {str(key): Version(number, 0, "run") for key in index_keys(CONFIG, ("b1", "b2"))}
@@ -99,7 +111,7 @@ def test_topics_that_a_pattern_matches_are_sources_of_every_generation():
         configuration=lambda generation: configs[generation].shared,
         vector=lambda generation: ("run", versions(generation)),
         look=lambda generation: ("run", now[0], versions(generation)),
-        load=lambda keys, generation: [(f"{generation}.0", CompiledPart.of(generation, [], {}, [])) for _ in keys],
+        load=lambda keys, generation, run: [(f"{generation}.0", CompiledPart.of(generation, [], {}, [])) for _ in keys],
     )
 
     def read(*topics):
@@ -109,3 +121,50 @@ def test_topics_that_a_pattern_matches_are_sources_of_every_generation():
     assert read("hilcast.publications", "orders.fr", "pay.me") == ["orders.fr"]
     now[0] = 2
     assert read("hilcast.publications", "orders.fr", "pay.me") == ["pay.me"]
+
+
+def test_an_index_that_is_behind_what_was_committed_is_waited_for():
+    """A whole index that lacks a write that was said to be in force, or is of another lineage or run, is not taken."""
+    committed = [None]
+    cache = cached(Boot(CONFIG, 1), lambda: committed[0])
+    versions = {str(key): Version(1, 0, "run") for key in index_keys(CONFIG, CONFIG.overlay.brokers)}
+    versions[WRITES] = Version(0, 10, "x")
+    cache.redis = SimpleNamespace(
+        current=lambda: ("run", 1),
+        configuration=lambda generation: CONFIG.shared,
+        vector=lambda generation: ("run", versions),
+        look=lambda generation: ("run", 1, versions),
+        load=lambda keys, generation, run: [("1.0", part()) for key in keys],
+    )
+    older = "redis holds an older index than was in force"
+    for mark, why in (
+        (Mark(1, 11, "x", "run"), older),
+        (None, ""),
+        (Mark(1, 10, "x", "run"), ""),
+        (Mark(1, 11, "x", "run"), older),
+        (Mark(1, 9, "x", "run"), ""),
+        (Mark(1, 9, "y", "run"), older),
+        (Mark(1, 9, "x", "other"), older),
+        (Mark(2, 1, "x", "run"), older),
+    ):
+        committed[0] = mark
+        assert cache._refresh() == why, mark
+    committed[0] = Mark(1, 12, "x", "run")
+    versions[WRITES] = Version(0, 12, "x")
+    assert cache._refresh() == ""
+
+    def away():
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    cache._committed = SimpleNamespace(mark=away)
+    assert cache._refresh() == "kafka does not say what is in force (_TIMED_OUT)"
+
+
+def test_where_entries_are_signed_an_older_one_is_not_taken_for_a_newer():
+    """What is genuine, but older than what is held under the same run of Redis, was put back by somebody: not used."""
+    held = Held(CONFIG, 1, open_schemas(CONFIG))
+    key = held.keys[0]
+    held.run, held._parts[key] = "run", ("1.7", part())
+    told = [held.is_older(key, run, epoch) for run, epoch in (("run", "1.6"), ("run", "1.7"), ("other", "1.6"))]
+    assert told == [True, False, False]
+    assert not held.is_older(held.keys[1], "run", "1.0")

@@ -35,7 +35,9 @@ FIGURES = {
     "batch_seconds:route": "0.25",
     "lag:control": "4",
     "pruned:subscriptions": "6",
+    "refused:over-quota": "2",
     "lost:route": "7",
+    "quarantined:route": "1",
     **{f"distribution:b1:{name}": "1" for name in ("unicast", "unicast_spared", "group", "group_saved")},
     "distribution:b1:broadcast_discarded": "1",
 }

@@ -7,7 +7,7 @@ import redis
 
 from state.config import parse
 from state.errors import HilcastError
-from state.redis_index import RedisIndex, groups_version, patiently
+from state.redis_index import RedisIndex, groups_field, patiently, version_beside
 from tests.services import Services
 
 REFUSALS = [
@@ -93,11 +93,11 @@ def test_versions_of_groups_are_counted(services: Services, unique: str, monkeyp
     monkeypatch.setattr("time.time_ns", lambda: 2_000_000_000_000_000_000)
     index.publish_groups("b1", 1, b"first", {})
     run, vector = index.vector(1)
-    first = groups_version(vector, "b1", run, 1)
+    first = version_beside(vector, groups_field("b1"), run, 1)
     monkeypatch.setattr("time.time_ns", lambda: 1_000_000_000_000_000_000)
     RedisIndex(config).publish_groups("b1", 1, b"second", {})
     run, vector = index.vector(1)
-    second = groups_version(vector, "b1", run, 1)
+    second = version_beside(vector, groups_field("b1"), run, 1)
     assert second.batch == first.batch + 1 == 2
     assert index.load_groups("b1", 1) == (second.epoch, b"second")
     index.point(2, b"{}")  # another life has taken over

@@ -50,13 +50,34 @@ class Query:
         self.isActive = False
 
 
+class Resort:
+    """A last resort that notes what it is told."""
+
+    def __init__(self):
+        self.failures: list[bool] = []
+        self.careful = False
+
+    def told(self, boot):
+        return boot
+
+    def failed(self, progressed):
+        self.failures.append(progressed)
+
+    def ended(self):
+        was, self.careful = self.careful, False
+        return was
+
+
 class Stage:
     """Both queries, with starters that note how they were asked and fail as they are told; a clock set by hand."""
 
-    def __init__(self, monkeypatch, on_data_loss="stop", gaps=()):
+    def __init__(self, monkeypatch, on_data_loss="stop", gaps=(), kept=None):
         self.started: list[tuple[str, bool]] = []
         self.refuse: Exception | None = None
         self.lost: list[tuple[str, int]] = []
+        self.kept: dict[str, str] = {} if kept is None else kept
+        self.look = lambda: False
+        self.resorts: dict[str, Resort] = {}
         self.now = 100.0
         monkeypatch.setattr(queries.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(queries.control, "start", self._starter("control"))
@@ -67,9 +88,13 @@ class Stage:
             SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda name, value: None, environment={})),
             queries.Boot(config, 1),
             SimpleNamespace(samples={}, starting_offsets="{}", number=1),
-            SimpleNamespace(control=str, route=str),
-            SimpleNamespace(resume=lambda query, topics: "{}", gaps=lambda query, topics: list(gaps)),
+            SimpleNamespace(control=str, route=str, followed=lambda: dict(self.kept), keep_followed=self.kept.update),
+            SimpleNamespace(
+                resume=lambda query, topics: "{}", gaps=lambda query, topics: list(gaps), renewed=frozenset()
+            ),
             lambda query, records: self.lost.append((query, records)),
+            lambda query: self.resorts.setdefault(query, Resort()),
+            lambda: self.look(),
         )
 
     def _starter(self, name):
@@ -219,12 +244,12 @@ def test_the_route_query_is_started_anew_when_its_topics_change(monkeypatch):
         return Query()
 
     monkeypatch.setattr(queries.route, "start", begin)
-    stage.queries._offsets = SimpleNamespace(resume=lambda query, topics: ",".join(topics))
+    stage.queries._offsets = SimpleNamespace(resume=lambda query, topics: ",".join(topics), renewed=frozenset())
     stage.queries._checkpoint = SimpleNamespace(route=lambda topics: f"of {len(topics)}", control=str)
     stage.queries.start()
     own, before = config.topics.publications, stage.queries.ended("route")
     for cluster in (set(), {"orders.de"}, {"orders.de", "else"}, {"orders.de", "orders.fr"}, {"orders.fr"}):
-        stage.queries.follow(config.with_topics(cluster))
+        stage.queries.follow(config.with_topics(cluster), dict.fromkeys(cluster, "1"), None)
         stage.queries.restart_failed()
         assert stage.queries.all_run()
     assert started == [
@@ -234,3 +259,85 @@ def test_the_route_query_is_started_anew_when_its_topics_change(monkeypatch):
         (["orders.fr"], f"{own},orders.fr", "of 2"),
     ]
     assert stage.queries.ended("route") == before + 3, "the batch that was running counts as ended"
+
+
+def test_a_topic_of_a_pattern_that_was_made_again_is_read_from_its_beginning(monkeypatch):
+    """By Kafka's id, not its name: at once, when it comes back later, and in the next life; until its own offsets are
+    committed, and not after.
+    """
+    config, started = parse(CONFIG + PATTERN).with_topics({"orders.de"}), []
+    kept: dict[str, str] = {}
+
+    def life():
+        stage = Stage(monkeypatch, kept=kept)
+
+        def begin(*_, **__):
+            started.append(stage.queries._offsets.renewed)
+            return Query()
+
+        monkeypatch.setattr(queries.route, "start", begin)
+        stage.queries.start()
+        return stage
+
+    def renewed(stage, ids, committed=None, cluster=config):
+        started.clear()
+        stage.queries.follow(cluster, ids, committed)
+        return [sorted(topics) for topics in started]
+
+    later = "2999-01-01T00:00:00.000Z"
+    stage = life()
+    assert renewed(stage, {"orders.de": "1"}) == [[]], "what is new has no offsets yet"
+    assert renewed(stage, {"orders.de": "1"}, later) == []
+    assert kept == {"orders.de": "1"}
+    assert renewed(stage, {"orders.de": "2"}, "2000-01-01T00:00:00.000Z") == [["orders.de"]]
+    gone = parse(CONFIG + PATTERN)
+    renewed(stage, {}, None, gone)
+    assert renewed(stage, {"orders.de": "2"}) == [["orders.de"]], "the group may still have the old offsets"
+    assert kept == {"orders.de": "1"}
+    second = life()
+    assert renewed(second, {"orders.de": "2"}) == [["orders.de"]], "nor did the life before commit any"
+    assert renewed(second, {"orders.de": "2"}, later) == []
+    assert kept == {"orders.de": "2"}
+    assert second.queries._offsets.renewed == frozenset()
+
+
+def test_a_deleted_topic_of_a_pattern_is_no_loss(monkeypatch):
+    """Where what is routed has changed, the query goes on without the topic; where it has not, the job ends."""
+    config = parse(CONFIG + PATTERN)
+    stage = Stage(monkeypatch)
+    stage.queries.start()
+    stage.queries.follow(config.with_topics({"orders.de"}), {"orders.de": "1"}, None)
+    stage.look = lambda: stage.queries.follow(config, {}, None)
+    stage.of["route"].fail(PySparkException(LOSS))
+    stage.queries.restart_failed()
+    assert stage.queries.all_run()
+    assert stage.lost == []
+    stage.of["route"].fail(PySparkException(LOSS))
+    with pytest.raises(HilcastError, match="data-loss"):
+        stage.queries.restart_failed()
+
+
+def test_the_last_resort_is_told_where_a_query_fails(monkeypatch):
+    """Whether it had ended a batch; once it is past its trouble, one that was done carefully is started as before."""
+    stage = Stage(monkeypatch)
+    stage.queries.start()
+    resort = stage.resorts["route"]
+    stage.of["route"].batch = 7
+    stage.of["route"].fail(PySparkException("a worker died"))
+    stage.queries.restart_failed()
+    stage.later()
+    stage.of["route"].fail(PySparkException("a worker died"))
+    stage.queries.restart_failed()
+    assert resort.failures == [True, False]
+    assert stage.queries.failures("route") == 2
+    stage.later()
+    resort.careful = True
+    before = len(stage.started)
+    stage.queries.restart_failed()
+    assert len(stage.started) == before, "it has not ended a batch yet"
+    stage.of["route"].batch = 8
+    stage.queries.restart_failed()
+    assert stage.started[before:] == [("route", False)]
+    stage.queries.restart_failed()
+    assert len(stage.started) == before + 1
+    assert stage.resorts["control"].failures == []

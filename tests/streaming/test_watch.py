@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from state.config import parse
+from state.config import Config, parse
 from state.errors import HilcastError
 from streaming import watch
 from streaming.boot import Boot
+from streaming.registry import Aged
 from streaming.watch import Watch
 
 CONFIG = parse("""
@@ -32,8 +33,14 @@ class Around:
         self.pointed: int | None = 1
         self.cluster: set[str] = set()
         self.routed: list[list[str]] = []
+        self.observed: list[Config] = []
         self.ids = {"hilcast.registry": "r1", "hilcast.subscriptions": "s1"}
         self.found = dict(self.ids)
+        self.failures = 0
+        self.marked = True
+        self.disowned: list[int] = []
+        self.unfit: dict[str, str] = {}
+        self.closed: list[dict[str, str]] = []
 
     def did(self, what, answer=None):
         self.asked.append(what)
@@ -44,24 +51,36 @@ class Around:
     def watch(self, config=CONFIG, facts=None):
         return Watch(
             Boot(config, 1, topic_ids=self.ids),
-            registry=SimpleNamespace(catch_up=lambda: self.did("registry", []), overwritten=list, facts=facts or {}),
+            registry=SimpleNamespace(
+                catch_up=lambda: self.did("registry", []),
+                overwritten=list,
+                facts=facts or {},
+                forged=0,
+                aged=lambda config: Aged([], []),
+            ),
             timers=SimpleNamespace(next_ms=None),
             clock=None,
             ended=lambda: 0,
-            groups=SimpleNamespace(tick=lambda ended: self.did("groups"), topics=set),
+            groups=SimpleNamespace(tick=lambda ended: self.did("groups"), topics=set, sources=self.observed.append),
             listener=SimpleNamespace(latest={}, batches={"route": 1}),
             redis=SimpleNamespace(
                 current=lambda: ("run", self.pointed),
                 point=lambda generation, shared: setattr(self, "pointed", generation),
                 missing=lambda keys, generation: self.did("redis", []),
+                closed_missing=lambda generation: False,
+                disown=self.disowned.append,
+                close_destinations=lambda generation, closed: self.closed.append(dict(closed)),
             ),
             topics=SimpleNamespace(
-                ids=lambda names: self.found,
+                ids=lambda names: {**self.found, **{name: f"{name}'s" for name in names if name in self.cluster}},
                 ensure_needed=lambda but: self.did("topics", []),
-                recreate=lambda names: self.did("destinations", []),
+                recreate=lambda names: self.did("destinations", ([], {})),
+                unfit=lambda names: self.unfit,
                 existing=lambda: self.cluster,
             ),
-            route=lambda config: self.routed.append([source.topic for source in config.sources]),
+            failures=lambda: self.failures,
+            mark=lambda: self.marked,
+            route=lambda config, ids: self.routed.append([source.topic for source in config.sources]),
             writer=SimpleNamespace(send=lambda key, message: None, flush=lambda: None, nudge=lambda timeout_s: None),
         )
 
@@ -128,6 +147,7 @@ def test_topics_that_a_pattern_matches_are_routed_from_the_next_look(monkeypatch
         around.cluster = cluster | {"hilcast.routed", "other"}
         made.look()
     assert around.routed == [["orders.de"], ["orders.de", "orders.fr"], []]
+    assert [[source.topic for source in config.sources] for config in around.observed] == around.routed, "groups see it"
     plain = Around()
     plain.watch().look()
     assert plain.routed == [], "without a pattern nobody is told"
@@ -180,3 +200,33 @@ def test_an_emptied_redis_is_told_again_what_is_in_force():
     around.pointed = None
     around.watch().look()
     assert around.pointed == 1
+
+
+def test_destinations_are_looked_at_when_the_route_query_has_failed(monkeypatch):
+    """Not after five seconds but at the next look, and all of them; what is unfit is told to the workers."""
+    around, now = Around(), [100.0]
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
+    fact = SimpleNamespace(owner="c", live=True, sink="alerts")
+    made = around.watch(facts={("subscription", "b1", "t", "s"): fact})
+    made.look()
+    now[0] = 102.0
+    around.asked.clear()
+    made.look()
+    assert "destinations" not in around.asked
+    around.failures, around.unfit = 1, {"alerts": "it is compacted"}
+    made.look()
+    assert around.closed == [{}, {"alerts": "it is compacted"}]
+    now[0] = 103.5
+    around.asked.clear()
+    made.look()
+    assert "destinations" not in around.asked, "it was looked for once"
+
+
+def test_an_older_index_is_disowned():
+    """Nobody may go by what is older than what was in force: it is dropped, so that it is written again."""
+    around = Around()
+    around.watch().look()
+    assert around.disowned == []
+    around.marked = False
+    around.watch().look()
+    assert around.disowned == [1]

@@ -30,16 +30,17 @@ from state.space.encodings.leaves import DEPTH_MAX, STEPS_FREE, STEPS_PER_BYTE
 Path = tuple[str, ...]
 
 
-def read_avro(type: Type, data: bytes, only: Collection[Path] | None = None) -> object:
+def read_avro(type: Type, data: bytes, only: Collection[Path] | None = None, *, maps: bool = True) -> object:
     """The value as JSON would have it (`leaves.py`); where `only` is given, of texts those at its paths, and no arrays.
 
+    Without `maps` a map is the array of its values: an object is then what a path can lead into.
     Raises ValueError if the bytes are not a value of the type, and nothing else. What is skipped is not looked into.
 
     >>> from state.space.encodings.avro_schema import parse
     >>> read_avro(parse('{"type": "array", "items": "string"}'), bytes([2, 4, 104, 105, 0]))
     ['hi']
     """
-    reading = _Reading(data, only)
+    reading = _Reading(data, only, maps)
     value = reading.value(type, (), 0)
     if reading.at != len(data):
         raise ValueError(f"{len(data) - reading.at} bytes are left over")
@@ -47,9 +48,9 @@ def read_avro(type: Type, data: bytes, only: Collection[Path] | None = None) -> 
 
 
 class _Reading:
-    def __init__(self, data: bytes, only: Collection[Path] | None) -> None:
+    def __init__(self, data: bytes, only: Collection[Path] | None, maps: bool) -> None:
         self.at = 0
-        self._data = data
+        self._data, self._maps = data, maps
         self._only = None if only is None else frozenset(only)
         self._steps = STEPS_FREE + STEPS_PER_BYTE * len(data)
 
@@ -85,7 +86,9 @@ class _Reading:
                     items.append(self.value(type.below[0], None, depth))
         if self._only is not None:
             return None  # no path leads into them
-        return named if type.code == MAP else items
+        if type.code == MAP:
+            return named if self._maps else list(named.values())
+        return items
 
     def _scalar(self, type: Type, path: Path | None) -> object:
         leaf = type.leaf()

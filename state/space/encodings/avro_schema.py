@@ -36,7 +36,6 @@ _LOGICAL_OF = {
     ),
     BYTES: ("decimal",),
     FIXED: ("decimal", "uuid"),
-    STRING: ("uuid",),
 }  # fmt: skip
 _RAW_OF = {BOOLEAN: "boolean", LONG: "int", FLOAT: "float", DOUBLE: "double", STRING: "text", ENUM: "symbol"}
 _RAW_OF |= {BYTES: "bytes", FIXED: "bytes"}

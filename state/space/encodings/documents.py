@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 
 
 def read_document(
-    event_type: EventType, value: bytes, schemas: Schemas = NO_SCHEMAS, attributes_only: bool = False
+    event_type: EventType,
+    value: bytes,
+    schemas: Schemas = NO_SCHEMAS,
+    attributes_only: bool = False,
+    *,
+    maps: bool = True,
 ) -> dict[str, object]:
     """What an Avro or Protobuf value holds; with `attributes_only` no more than the router looks at.
 
+    Without `maps` these are arrays, so that an object is what a path can lead into.
     Raises `unknown-schema` if the schema that it was written with cannot be had, `bad-event` if it is not of it.
     """
     assert event_type.format != "json", "JSON is read where it is needed"
@@ -34,7 +40,7 @@ def read_document(
     if schema is None:
         schema, indexes, body = _unframed(event_type.format, value, schemas)
     try:
-        found = _read(event_type, schema, indexes, body, attributes_only)
+        found = _read(event_type, schema, indexes, body, attributes_only, maps)
     except ValueError as error:
         raise HilcastError("bad-event", f"the value is not {event_type.format} of its schema: {error}") from error
     if not isinstance(found, dict):
@@ -63,15 +69,16 @@ def _unframed(format: Format, value: bytes, schemas: Schemas) -> tuple[Schema, t
 
 
 def _read(
-    event_type: EventType, schema: Schema, indexes: tuple[int, ...], body: bytes, attributes_only: bool
+    event_type: EventType, schema: Schema, indexes: tuple[int, ...], body: bytes, attributes_only: bool, maps: bool
 ) -> object:
     if event_type.format == "avro":
         paths = [a.members for a in event_type.attributes if a.members]
         paths += [(*a.members, end) for a in event_type.attributes if a.imprecise for end in ("min", "max")]
-        return read_avro(_avro(schema), body, paths if attributes_only else None)
+        return read_avro(_avro(schema), body, paths if attributes_only else None, maps=maps)
     message = _protobuf(schema, indexes)
     places = [place_of(message, attribute) for attribute in event_type.attributes if attribute.members]
-    return read_protobuf(message, body, [p for place in places for p in place.paths()] if attributes_only else None)
+    only = [path for place in places for path in place.paths()] if attributes_only else None
+    return read_protobuf(message, body, only, maps=maps)
 
 
 @lru_cache(maxsize=256)

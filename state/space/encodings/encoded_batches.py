@@ -23,7 +23,7 @@ from state.space.encodings.leaf_columns import Leaves
 from state.space.encodings.protobuf_scan import scan_protobuf
 from state.space.encodings.schemas import Schema, Schemas
 from state.space.encodings.wire import HEAD_BYTES, MAGIC, read_indexes
-from state.space.event_type import Attribute, EventType
+from state.space.event_type import Attribute, EventType, Format
 from state.space.ranks import ABSENT
 
 PROGRAMS_MAX = 1024
@@ -187,3 +187,20 @@ class _Protobuf:
 def _blank(n: int, made: avro_schema.Program | protobuf.Program, memory: Bytes) -> Leaves:
     found, bits, sizes = (np.zeros((made.width, n), np.int64) for _ in range(3))
     return Leaves(found, bits, sizes, np.zeros(n, bool), made.leaves, made.slots, memory)
+
+
+# --- for who compiles before the first batch ----------------------------------------------------------------
+
+
+def two_texts(format: Format) -> tuple[Schema, bytes]:
+    """The schema of an event of two texts, `a` and `b`, and such an event."""
+    if format == "avro":
+        fields = '[{"name": "a", "type": "string"}, {"name": "b", "type": "string"}]'
+        return Schema("avro", f'{{"type": "record", "name": "W", "fields": {fields}}}'), b"\x02x\x02c"
+    from google.protobuf import descriptor_pb2
+
+    file = descriptor_pb2.FileDescriptorProto(name="w.proto", syntax="proto3")
+    message = file.message_type.add(name="W")
+    for number, name in enumerate("ab", 1):
+        message.field.add(name=name, number=number, label=1, type=9)
+    return Schema("protobuf", files=(file.SerializeToString(),), message="W"), b"\x0a\x01x\x12\x01c"

@@ -98,10 +98,10 @@ class Leaves:
         if slot.nanos >= 0:
             if attribute.kind == "timestamp":
                 return _of_seconds(bits, self.bits[slot.nanos][rows])
-        elif attribute.kind not in leaf.kinds():
-            return np.full(len(rows), ABSENT, np.int64)
         elif leaf.raw == "symbol":
             return _of_symbols(attribute, leaf, bits)
+        elif attribute.kind not in leaf.kinds():
+            return np.full(len(rows), ABSENT, np.int64)
         elif not leaf.logical and attribute.kind in ("int", "float", "boolean"):
             return _of_numbers(attribute.kind, leaf.raw, bits)
         elif leaf.logical in _PER_MICRO and attribute.kind == "timestamp":

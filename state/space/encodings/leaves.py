@@ -138,9 +138,7 @@ def _decimal(raw: object, leaf: Leaf) -> object:
     return Exact(nearest, None) if nearest.is_integer() else nearest
 
 
-def _uuid(raw: object, leaf: Leaf) -> object:
-    if leaf.raw == "text":
-        return raw
+def _uuid(raw: object, _: Leaf) -> object:
     assert isinstance(raw, bytes)
     return str(uuid.UUID(bytes=raw))
 
@@ -157,12 +155,12 @@ _LOGICAL: dict[str, Callable[[object, Leaf], object]] = {
     "uuid": _uuid,
 }
 _LOGICAL_KINDS: dict[str, tuple[str, ...]] = {
-    "timestamp-millis": ("timestamp", "text"),
-    "timestamp-micros": ("timestamp", "text"),
-    "timestamp-nanos": ("timestamp", "text"),
-    "local-timestamp-millis": ("text",),
-    "local-timestamp-micros": ("text",),
-    "local-timestamp-nanos": ("text",),
+    "timestamp-millis": ("timestamp", "text", "category"),
+    "timestamp-micros": ("timestamp", "text", "category"),
+    "timestamp-nanos": ("timestamp", "text", "category"),
+    "local-timestamp-millis": ("text", "category"),
+    "local-timestamp-micros": ("text", "category"),
+    "local-timestamp-nanos": ("text", "category"),
     "date": ("text", "category"),
     "decimal": ("float", "int"),
     "uuid": ("text", "category"),

@@ -26,14 +26,18 @@ _MESSAGE, _GROUP, _ENUM = 11, 10, 14
 Fields = dict[str, object]
 
 
-def read_protobuf(message: Descriptor, data: bytes, only: Collection[Path] | None = None) -> Fields:
+def read_protobuf(
+    message: Descriptor, data: bytes, only: Collection[Path] | None = None, *, maps: bool = True
+) -> Fields:
     """The message as JSON would have it (`leaves.py`), by field names; with `only`, what lies at or above these paths.
 
+    Without `maps` a map is the array of its entries: an object is then what a path can lead into.
     Raises ValueError if the bytes are no such message, and nothing else. What is skipped is not looked into.
     """
     fields: Fields = {}
-    _merge(message, data, fields, None if only is None else frozenset(only), (), 0)
-    return _finished(message, fields, None if only is None else frozenset(only), ())
+    wanted = None if only is None else frozenset(only)
+    _merge(message, data, fields, wanted, (), 0)
+    return _finished(message, fields, wanted, (), maps)
 
 
 def at_path(fields: Fields, path: Path) -> object:
@@ -93,7 +97,7 @@ def _put(
         fields[field.name] = raw
 
 
-def _finished(message: Descriptor, fields: Fields, only: frozenset[Path] | None, at: Path) -> Fields:
+def _finished(message: Descriptor, fields: Fields, only: frozenset[Path] | None, at: Path, maps: bool) -> Fields:
     """The fields as JSON values, defaults included."""
     made: Fields = {}
     for field in message.fields:
@@ -101,20 +105,21 @@ def _finished(message: Descriptor, fields: Fields, only: frozenset[Path] | None,
         if only is not None and not any(one[: len(path)] == path for one in only):
             continue
         if is_repeated(field):
-            items = [_value(field, raw, only, path) for raw in fields.get(field.name, ())]  # type: ignore[attr-defined]
-            made[field.name] = _as_map(field, items) if _is_map(field) else items
+            raws: list[object] = fields.get(field.name, [])  # type: ignore[assignment]
+            items = [_value(field, raw, only, path, maps) for raw in raws]
+            made[field.name] = _as_map(items) if maps and _is_map(field) else items
         elif field.name in fields:
-            made[field.name] = _value(field, fields[field.name], only, path)
+            made[field.name] = _value(field, fields[field.name], only, path, maps)
         elif not field.has_presence:
             made[field.name] = leaf_of(field).value(field.default_value)
     return made
 
 
-def _value(field: FieldDescriptor, raw: object, only: frozenset[Path] | None, path: Path) -> object:
+def _value(field: FieldDescriptor, raw: object, only: frozenset[Path] | None, path: Path, maps: bool) -> object:
     if field.type != _MESSAGE:
         leaf = leaf_of(field)
         return leaf.value(raw.decode() if leaf.raw == "text" else raw)  # type: ignore[attr-defined,arg-type]
-    below = _finished(field.message_type, raw, only, path)  # type: ignore[arg-type]
+    below = _finished(field.message_type, raw, only, path, maps)  # type: ignore[arg-type]
     if field.message_type.full_name == TIMESTAMP:
         seconds, nanos = below["seconds"], below["nanos"]
         assert isinstance(seconds, int)
@@ -127,7 +132,7 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.type == _MESSAGE and bool(field.message_type.GetOptions().map_entry)
 
 
-def _as_map(field: FieldDescriptor, items: list[object]) -> Fields:
+def _as_map(items: list[object]) -> Fields:
     return {str(one["key"]): one.get("value") for one in items}  # type: ignore[index,attr-defined]
 
 

@@ -5,7 +5,9 @@ A schema is plain data here, as it came. What is made of it for the attributes o
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -55,6 +57,27 @@ class Schema:
         """The message that it names, or that indexes name. Raises ValueError."""
         messages = self.messages()
         return messages.message(self.message) if self.message else messages.at(messages.files[0], indexes)
+
+
+def packed(schema: Schema) -> bytes:
+    """A schema as bytes, for who keeps it elsewhere.
+
+    >>> unpacked(packed(Schema("avro", '"string"'))) == Schema("avro", '"string"')
+    True
+    """
+    files = [base64.b64encode(file).decode() for file in schema.files]
+    said = {"kind": schema.kind, "text": schema.text, "references": schema.references, "files": files}
+    return json.dumps({**said, "message": schema.message}).encode()
+
+
+def unpacked(data: bytes) -> Schema:
+    """The other way. Raises ValueError."""
+    try:
+        said = json.loads(data)
+        files = tuple(base64.b64decode(file) for file in said["files"])
+        return Schema(said["kind"], said["text"], tuple(said["references"]), files, said["message"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a schema: {error}") from error
 
 
 class Schemas(Protocol):

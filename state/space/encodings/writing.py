@@ -131,7 +131,7 @@ def _plain(type: Type, value: object) -> object:
     if not isinstance(value, str):
         return value
     if type.logical == "uuid":
-        return uuid.UUID(value).bytes if type.code == FIXED else value
+        return uuid.UUID(value).bytes
     text = f"{value}T00:00:00" if type.logical == "date" else value
     micros = timestamp_micros(text if "timestamp" in type.logical and "local" not in type.logical else f"{text}Z")
     if micros is None:

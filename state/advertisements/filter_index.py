@@ -19,7 +19,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.peers.filter_programs import (
+from state.advertisements.extents import disjoint
+from state.advertisements.filter_programs import (
     BITS,
     UNKNOWN,
     Asked,
@@ -29,7 +30,6 @@ from benchmarks.peers.filter_programs import (
     candidates,
     overlapping,
 )
-from state.advertisements.extents import disjoint
 from state.advertisements.normal import Leaf, Normal
 from state.advertisements.predicates import PredicateTable
 from state.advertisements.rows import Rows, grown

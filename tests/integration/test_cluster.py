@@ -1,4 +1,6 @@
-"""Every reduction, with and without advertisements and groups, in one overlay on the real services, while it changes.
+"""Every reduction, with and without advertisements and groups, on a Spark cluster and real services, while it changes.
+
+A master and two workers with directories of their own: executors share Kafka, Redis and the checkpoint, nothing else.
 
 Each event has subscriptions that must bring it and others that may, those that are being changed: what is possible are
 the states between two fences. Missing is a must that was not delivered, wrong is what not even a may explains.
@@ -7,7 +9,9 @@ the states between two fences. Missing is a must that was not delivered, wrong i
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import time
 from collections import defaultdict
 
@@ -19,6 +23,7 @@ from state.config import load
 from state.messages import read_members
 from tests import oracle
 from tests.integration.harness import RunningJob, Wire
+from tests.integration.spark_cluster import SparkCluster
 
 BROKERS = ["b1", "b2", "b3", "b4", "b5"]
 LINKS = [["b1", "b2"], ["b2", "b3"], ["b2", "b4"], ["b4", "b5"]]
@@ -37,6 +42,14 @@ VARIANTS = {
 GROUPS = "[distribution.b2]\ngroups = 3\nregroup_s = 2\n[distribution.b5]\ngroups = 2\nbroadcast = 0.4\nregroup_s = 2\n"
 STANDING = {"low": ("price < 500", ["b1", "b4"]), "high": ("NOT (price < 500)", ["b3", "b5"])}
 """Publishers whose advertisements stay: what each promises, and where."""
+SPARK = {
+    "spark.executor.cores": "2",
+    "spark.cores.max": "4",
+    "spark.executor.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+"""Two executors, one on each worker."""
 IDS = 14
 """Subscriptions of each type; the first half stays as it was first."""
 RATE = 30
@@ -65,13 +78,14 @@ side = {{ kind = "category", values = ["buy", "sell", "none"] }}
 class Churn:
     """Clients and publishers, and what the possible states of the subscriptions let each event bring."""
 
-    def __init__(self, services, folder, prefix):
+    def __init__(self, services, folder, prefix, master):
         self.rng = random.Random(11)
         self.path = folder / "hilcast.toml"
         where = {"prefix": prefix, "kafka": services.kafka, "redis": services.redis, "checkpoint": "checkpoint"}
         lines = ["[deployment]", *(f"{k} = {json.dumps(v)}" for k, v in where.items())]
         lines += ["[overlay]", f"brokers = {json.dumps(BROKERS)}", f"links = {json.dumps(LINKS)}"]
-        lines += ["[settings]", "home_shards = 1", "wide_shards = 1", GROUPS]
+        lines += ["[settings]", "home_shards = 1", "wide_shards = 1", f"master = {json.dumps(master)}"]
+        lines += ["[spark]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in SPARK.items()), GROUPS]
         for name, variant in VARIANTS.items():
             lines += [type_text(name, *variant, False), type_text(f"{name}.advertised", *variant, True)]
         self.path.write_text("\n".join(lines))
@@ -198,9 +212,14 @@ def steadily(churn, seconds, changes):
 @pytest.mark.services
 def test_no_reduction_has_a_gap_while_everything_changes(services, tmp_path, unique):
     """200 changes of each reduction under 60 events a second, then every fault: nothing missing, nothing wrong."""
-    churn = Churn(services, tmp_path, unique)
-    job = RunningJob(churn.path).start()
+    cluster = SparkCluster(tmp_path / "cluster")
+    churn = Churn(services, tmp_path, unique, cluster.master)
+    job = RunningJob(churn.path)
     try:
+        cluster.add("one")
+        cluster.add("two")
+        job.start()
+        assert all(len(cluster.executors(name)) == 1 for name in ("one", "two")), "both work"
         churn.advertise()
         for name in churn.types:
             for number in range(IDS):
@@ -214,18 +233,27 @@ def test_no_reduction_has_a_gap_while_everything_changes(services, tmp_path, uni
         assert must > churn.sent / 5
         assert any(churn.may[k] - churn.must.get(k, set()) for k in churn.may), "something was changing"
 
-        steadily(churn, 1.0, 20)
+        (executor,) = cluster.executors("one")
+        steadily(churn, 1.0, 10)
+        os.kill(executor, signal.SIGKILL)
+        steadily(churn, 1.0, 10)
+        churn.fence(job)
+        cluster.lose("two")
+        steadily(churn, 1.0, 10)
+        cluster.add("three")
+        churn.fence(job)
+        assert job.process.poll() is None, "the driver has not ended"
+
+        steadily(churn, 1.0, 10)
         job.kill()
         job.start()
         redis.Redis.from_url(services.redis).flushall()
-        steadily(churn, 1.0, 20)
-        churn.fence(job)
-        assert job.stop() == 0
-        job.start()
-        steadily(churn, 1.0, 0)
+        steadily(churn, 1.0, 10)
         churn.fence(job)
         churn.compare()
         assert len(churn.must) > must
         assert churn.lost <= 0.05 * len(churn.must)
+        assert job.stop() == 0
     finally:
         job.end()
+        cluster.close()

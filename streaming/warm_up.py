@@ -1,0 +1,46 @@
+"""Workers that have done everything once before the job says `ready`.
+
+    a small Spark job under the name of each query ──> its daemon ──> as many workers as its tasks will have
+        wake      they import everything and load the kernels, while a generation is built
+        route     reads the index that is in force, whole
+        control   makes its grids and its connections
+
+Without it the first records of a new job would wait for all of that. Spark keeps these workers for the queries, as both
+are told apart by their environment alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from state.routing.envelope import input_topics
+from streaming.boot import Boot
+from streaming.index_cache import cache
+from streaming.key_step import prepare
+
+TOGETHER_S = 0.3
+"""How long a task stays: the next one is then given another worker, not this one again."""
+
+
+def warming(spark: SparkSession, boot: Boot | None, query: str, tasks: int) -> DataFrame:
+    """A job that makes so many workers of a query ready, or without `boot` wakes them.
+
+    Spark's environment must name the query.
+    """
+    return spark.range(0, tasks, 1, tasks).mapInArrow(partial(_warm, boot, query), "id long")
+
+
+def _warm(boot: Boot | None, query: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if boot is None:
+        pass
+    elif query == "route":
+        cache(boot).snapshot(input_topics(boot.config))
+    else:
+        prepare(boot)
+    time.sleep(TOGETHER_S)
+    yield from batches

@@ -1,0 +1,63 @@
+"""What is compiled before the first batch: everything that a batch of any format then needs."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from state.config import parse
+from state.space.decode import decode
+from state.space.encodings.encoded_batches import two_texts
+from state.space.encodings.wire import framed
+from state.space.event_type import Attribute, EventType
+from state.warm import warm
+from tests.space.encoded import Known
+
+CONFIG = """
+[overlay]
+brokers = ["b1"]
+[schemas]
+url = "http://127.0.0.1:1"
+[types.order]
+format = "avro"
+[types.order.attributes]
+a = { kind = "text" }
+n = { kind = "int", path = "b.c" }
+"""
+
+
+def compiled() -> dict[str, int]:
+    """By kernel of ours: for how many signatures it is compiled."""
+    modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("state.")]
+    kernels = [thing for module in modules for thing in vars(module).values() if hasattr(thing, "nopython_signatures")]
+    return {f"{k.py_func.__module__}.{k.py_func.__qualname__}": len(k.signatures) for k in kernels}
+
+
+@pytest.mark.parametrize("format", ["avro", "protobuf"])
+def test_no_batch_of_a_format_compiles_anything_after_warming(format):
+    """By a schema file or by the registry, texts, categories, times and numbers, points and intervals."""
+    warm(parse(CONFIG))
+    schema, value = two_texts(format)
+    attributes = (
+        Attribute("a", "text"),
+        Attribute("b", "category", values=("c", "d")),
+        Attribute("t", "timestamp", path=("a",)),
+        Attribute("n", "int", path=("a",), imprecise="possible"),
+    )
+    before = compiled()
+    own = decode(EventType("t", attributes, format=format, schema=schema), [value, None, b"\xff"])
+    indexes = (0,) if format == "protobuf" else None
+    named = decode(EventType("t", attributes, format=format), [framed(1, value, indexes)], None, Known({1: schema}))
+    assert own.valid.tolist() == [True, False, False]
+    assert own.ranks[0].tolist() == named.ranks[0].tolist()
+    assert own.ranks[0, 1] == 0
+    assert {name: n for name, n in compiled().items() if n != before.get(name)} == {}
+
+
+def test_a_type_that_is_not_json_is_matched_warm():
+    """Events go through matching, too: nothing that the first batch of such a type meets is met for the first time."""
+    warm(parse(CONFIG))
+    assert compiled()["state.space.json_scan.find_nested"] >= 1
+    assert compiled()["state.space.encodings.avro_scan.scan_avro"] >= 1
+    assert compiled()["state.space.encodings.protobuf_scan.scan_protobuf"] >= 1
