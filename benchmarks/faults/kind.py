@@ -29,6 +29,11 @@ class Fault:
     ends = False
     """Whether the job may end by this, and is started again as a supervisor would."""
 
+    @property
+    def dear(self) -> bool:
+        """Whether the job is started anew, which takes longer than anything else."""
+        return self.ends
+
     def impossible(self) -> str | None:
         """Why it cannot be done on this machine; None if it can."""
         return None

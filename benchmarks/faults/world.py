@@ -65,6 +65,8 @@ class Size:
     """Faults that one deployment lives through, if none breaks it."""
     verify: bool = True
     """Ask `hilcast verify` after every fault; else only after the last one."""
+    at_once: int = 1
+    """Hostile records of a list that are sent before a probe must come through."""
     patience_s: float = 300.0
     """A pause longer than this after everything was healed counts as for ever."""
 
@@ -83,6 +85,7 @@ SHORT = Size(
     settle_s=0.5,
     leg=100,
     verify=False,
+    at_once=10,
 )
 
 TEST = Size(
