@@ -48,15 +48,16 @@ from benchmarks.faults.world import FULL, SHORT, Size, World
 CHEAP = 3
 """A kind that does not start the job anew is drawn so often for each time that a dear one is."""
 LEFT_OUT = {
-    "kafka-leader-lost": "local services are one Kafka node: with three, kill the leader",
     "clock-of-the-jvm": "libfaketime is not part of the set-up; the driver's own clock is shifted instead (clock-*)",
 }
 """What the issue names and nothing here can do, with the reason."""
 
 
-def possible(names: Sequence[str]) -> list[str]:
-    """The kinds among these that this machine can do; the others are said, loudly."""
+def possible(names: Sequence[str], nodes: int) -> list[str]:
+    """The kinds among these that this machine can do, on so many nodes of Kafka; the others are said, loudly."""
     why = {name: [r for part in name.split("+") if (r := KINDS[part].impossible())] for name in names}
+    for name in names:
+        why[name] += ["needs --nodes 3"] if fault_of(name).nodes > nodes else []
     left = {**LEFT_OUT, **{name: "; ".join(reasons) for name, reasons in why.items() if reasons}}
     for name, reason in sorted(left.items()):
         print(f"LEFT OUT {name}: {reason}", file=sys.stderr)
@@ -121,6 +122,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--short", action="store_true", help="short pauses, few leases, a small load")
     parser.add_argument("--burst", type=int, help="events sent at once around each fault")
     parser.add_argument("--leg", type=int, help="faults that one deployment lives through")
+    parser.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="of Kafka (1)")
     parser.add_argument("--kinds", action="store_true", help="list the kinds and leave")
     parser.add_argument("--patience", type=float, help="seconds after which a pause counts as for ever")
     parser.add_argument("--data", type=Path, help="where logs go (a temporary folder, kept if something failed)")
@@ -132,7 +134,7 @@ def arguments() -> argparse.Namespace:
 def sized(given: argparse.Namespace) -> Size:
     """How much of everything was asked for."""
     size = SHORT if given.short else FULL
-    asked = {"patience_s": given.patience, "burst": given.burst, "leg": given.leg}
+    asked = {"patience_s": given.patience, "burst": given.burst, "leg": given.leg, "nodes": given.nodes}
     size = replace(size, **{name: value for name, value in asked.items() if value is not None})
     return replace(size, verify=size.verify and given.together == 1)
 
@@ -141,7 +143,7 @@ def drawn_by(given: argparse.Namespace, seed: int) -> list[list[Drawn]]:
     """The faults that were asked for, in rounds."""
     if given.only:
         return rounds([(kind, seed + i) for i, kind in enumerate(given.only.split(","))], 10**6)
-    chosen = possible(given.among.split(",") if given.among else list(KINDS))
+    chosen = possible(given.among.split(",") if given.among else list(KINDS), given.nodes)
     often = {name: 1 if given.even or given.among or fault_of(name).dear else CHEAP for name in chosen}
     return rounds(list(schedule(often, given.faults, seed)), given.together)
 

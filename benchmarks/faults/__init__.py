@@ -1,6 +1,7 @@
 """Faults on real services: the parts of `python -m benchmarks.campaign`.
 
     world.py      Kafka, Redis and one deployment after another, from outside: processes, files, commands
+    nodes.py      the same with a Kafka of three nodes
     load.py       publishers, subscribers that change, leases, advertisements; remembers what it sent, and when
     judge.py      what must have come and what may have come, by an oracle that shares nothing with the router
     scene.py      what a fault may touch: all of the above, and how to wait until routing went on

@@ -26,6 +26,8 @@ class Fault:
     """The longest pause that is promised, on a machine of one's own."""
     loops = LOOPS
     """How often a query may fail by this, after everything was healed."""
+    nodes = 1
+    """How many nodes of Kafka it needs."""
     ends = False
     """Whether the job may end by this, and is started again as a supervisor would."""
 
@@ -69,6 +71,7 @@ class Together(Fault):
         self.bound_s = max(fault.bound_s for fault in faults)
         self.loops = max(fault.loops for fault in faults)
         self.ends = any(fault.ends for fault in faults)
+        self.nodes = max(fault.nodes for fault in faults)
 
     def prepare(self, scene: Scene) -> None:
         for fault in self.faults:

@@ -15,6 +15,7 @@ from pathlib import Path
 import redis
 from confluent_kafka.admin import AdminClient
 
+from benchmarks.faults.nodes import ThreeNodes
 from infra.local.services import LocalServices
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +66,8 @@ class Size:
     """Faults that one deployment lives through, if none breaks it."""
     verify: bool = True
     """Ask `hilcast verify` after every fault; else only after the last one."""
+    nodes: int = 1
+    """Of Kafka: one, or three."""
     at_once: int = 1
     """Hostile records of a list that are sent before a probe must come through."""
     patience_s: float = 300.0
@@ -215,7 +218,7 @@ def _about(pid: int) -> tuple[int, int, list[str]] | None:
 class Deployment:
     """One prefix, one checkpoint, one job; `turn` and `cubes` are what a changed configuration changes."""
 
-    services: LocalServices
+    services: LocalServices | ThreeNodes
     folder: Path
     prefix: str
     size: Size
@@ -274,11 +277,12 @@ class Deployment:
 
 
 class World:
-    """One Kafka and one Redis on free ports of loopback, and the deployments made on them."""
+    """One Kafka, of one node or three, and one Redis on free ports of loopback, and the deployments made on them."""
 
     def __init__(self, folder: Path, size: Size) -> None:
         self.folder, self.size = folder, size
-        self.services = LocalServices.on_free_ports(folder / "services")
+        data = folder / "services"
+        self.services = LocalServices.on_free_ports(data) if size.nodes == 1 else ThreeNodes(data)
         self._count = 0
 
     def __enter__(self) -> World:
@@ -311,6 +315,8 @@ class World:
 
     def pid(self, name: str) -> int | None:
         """The process of `kafka` or `redis`, if one was started and not stopped in order."""
+        if name == "kafka" and isinstance(self.services, ThreeNodes):
+            return self.services.pid()
         try:
             return int(json.loads((self.folder / "services" / name / f"{name}.pid").read_text())["pid"])
         except FileNotFoundError:
