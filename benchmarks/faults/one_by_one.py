@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from confluent_kafka import KafkaException, Producer
+from kafka import KafkaProducer
 
 from benchmarks.faults.inputs import MALLORY, publish, type_of
 from benchmarks.faults.judge import STRANGE, STRANGER
@@ -350,6 +351,27 @@ def odd_headers(scene: Scene) -> Names:
         yield name
 
 
+class Raw(str):
+    """A header's name that is sent as bytes which are no UTF-8; only kafka-python lets us."""
+
+    def encode(self, *_: object) -> bytes:
+        return b"x\xff\xfey"
+
+
+def raw_names(scene: Scene) -> Names:
+    """Headers whose names are no UTF-8, in every topic that somebody reads."""
+    made = KafkaProducer(bootstrap_servers=scene.world.services.kafka)
+    key = f"b1/{type_of(scene)}/raw{scene.rng.randrange(10**9)}".encode()
+    value = json.dumps({"client": "mallory", "filter": MALLORY}).encode()
+    for topic in ("publications", "subscriptions", "registry", "groups", "control", "progress"):
+        headers = [*(usual(scene) if topic == "publications" else [(STRANGER, b"1")]), (Raw("r"), b"1")]
+        found = made.send(f"{scene.deployment.prefix}.{topic}", value, key, headers).get(60.0)
+        if topic == "publications":
+            scene.judge.strange.append((found.topic, found.partition, found.offset))
+        yield topic
+    made.close()
+
+
 def odd_structures(scene: Scene) -> Names:
     """CloudEvents in structured mode, with hostile data."""
     about = {"specversion": "1.0", "source": "any", "type": type_of(scene), "broker": "b1"}
@@ -531,6 +553,7 @@ known(
     OneByOne("odd-events", odd_events),
     OneByOne("odd-headers", odd_headers),
     OneByOne("odd-structures", odd_structures),
+    OneByOne("raw-header-names", raw_names),
     OneByOne("foreign-records", foreign),
     OneByOne("tombstones", tombstones),
     OneByOne("codecs", codecs),

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from infra.kafka import open_transport
+from infra.kafka import confluent, open_transport
 from infra.local.ports import free_port
 from state.config import parse
 from state.errors import HilcastError
@@ -134,3 +134,20 @@ def test_an_unknown_transport_is_refused(services):
     """A name that is no transport is refused with the names that are."""
     with pytest.raises(HilcastError, match="confluent, kafka-python"):
         open_transport(parse(text(services, "p")), "pykafka")  # type: ignore[arg-type]
+
+
+class Unreadable:
+    """A record as confluent-kafka gives one that has a header whose name is no UTF-8."""
+
+    def headers(self):
+        raise SystemError("returned a result with an exception set")
+
+    def __getattr__(self, name):
+        return lambda: {"topic": "t", "partition": 0, "offset": 7, "timestamp": (1, 5)}.get(name, b"x")
+
+
+def test_a_header_that_the_client_cannot_read_does_not_stop_a_reader():
+    """The record is given, with a header whose name says that it could not be read."""
+    record = confluent._record(Unreadable())
+    assert (record.place, record.key, record.value) == (("t", 0, 7), b"x", b"x")
+    assert record.headers == (("\ufffd", None),)
