@@ -65,7 +65,7 @@ class Scene:
     def __init__(self, world: World, seed: int) -> None:
         self.world, self.size, self.seed = world, world.size, seed
         self.rng = random.Random(seed)
-        self.deployment: Deployment = world.deployment()
+        self.deployment: Deployment = world.deployment(seed)
         self.load = Load(self.deployment, seed)
         self.judge = Judge(self.deployment, self.load)
         self.extra_jobs: list[Job] = []
