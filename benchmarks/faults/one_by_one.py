@@ -29,6 +29,9 @@ DEPTHS = (31, 32, 33, 63, 64, 65, 126, 127, 128, 129, 130, 500, 997, 1000, 10_00
 FAR_MS = 253_402_300_799_000
 ANSWERS = 100
 """So many of the newest control events must be answered before the next record is sent."""
+LARGE = 1_000_000
+LARGE_COUNT = 2_500
+"""More than 2 GB, which is what one Arrow column can hold."""
 OPEN_MS = 20_000
 """A transaction that nobody ends is aborted by Kafka after so long."""
 
@@ -518,6 +521,19 @@ def flood(scene: Scene) -> Names:
     yield "withdrawn"
 
 
+def flood_of_large(scene: Scene) -> Names:
+    """Gigabytes that are megabytes on the wire: thousands of records of 1 MB, all alike, in one batch of each query."""
+    body = json.dumps({"symbol": "x", "note": "n" * LARGE}).encode()
+    for _ in range(LARGE_COUNT):
+        headed(scene, usual(scene), body)
+    yield "publications"
+    name, stamp = type_of(scene), scene.rng.randrange(10**6)
+    value = json.dumps({"client": "mallory", "filter": MALLORY, "note": "n" * LARGE}).encode()
+    for n in range(LARGE_COUNT):
+        scene.load.send("subscriptions", f"b1/{name}/large{stamp}x{n % 100}", value)
+    yield "subscriptions"
+
+
 class OpenTransaction(Fault):
     """A transaction over publications and subscriptions that nobody ends: Kafka lets nobody read on behind it.
 
@@ -560,5 +576,6 @@ known(
     OneByOne("times", times),
     OneByOne("transactions-aborted", aborted),
     OneByOne("flood", flood),
+    OneByOne("flood-of-large", flood_of_large),
     OpenTransaction(),
 )
