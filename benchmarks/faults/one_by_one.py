@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException, Message, Producer
 from kafka import KafkaProducer
 
 from benchmarks.faults.inputs import MALLORY, publish, type_of
@@ -534,6 +534,26 @@ def flood_of_large(scene: Scene) -> Names:
     yield "subscriptions"
 
 
+def bombs(scene: Scene) -> Names:
+    """Records of 20 and 100 MB that are some kilobytes on the wire, for Kafka measures what is compressed."""
+    made = producer(scene, **{"compression.type": "zstd", "message.max.bytes": 1_000_000_000})
+    for megabytes in (20, 100):
+        for topic, headers in (("publications", usual(scene)), ("subscriptions", [])):
+            key = f"b1/{type_of(scene)}/bomb{scene.rng.randrange(10**9)}".encode()
+            sent = Sent(key)
+            scene.load.control += [sent] if topic == "subscriptions" else []
+
+            def told(error: object, message: Message, sent: Sent = sent, topic: str = topic) -> None:
+                assert error is None, error
+                sent.place = (message.topic(), message.partition(), message.offset())
+                scene.judge.strange += [sent.place] if topic == "publications" else []
+
+            name = f"{scene.deployment.prefix}.{topic}"
+            made.produce(name, b"x" * (megabytes * 1_000_000), key, headers=headers, on_delivery=told)
+            made.flush(60.0)
+            yield f"{topic}: {megabytes} MB"
+
+
 class OpenTransaction(Fault):
     """A transaction over publications and subscriptions that nobody ends: Kafka lets nobody read on behind it.
 
@@ -577,5 +597,6 @@ known(
     OneByOne("transactions-aborted", aborted),
     OneByOne("flood", flood),
     OneByOne("flood-of-large", flood_of_large),
+    OneByOne("bombs", bombs),
     OpenTransaction(),
 )
