@@ -424,7 +424,7 @@ def foreign(scene: Scene) -> Names:
     values = [b"", None, b"\xff\xfe", b"{", b"[]", b"null", b'{"kind": 5}', b"\x01" * 50, b"x" * 100_000]
     keys = [None, b"", b"\xff", f"subscription/b1/{type_of(scene)}/stranger".encode(), b"generation/main", b"b1/c1"]
     # `receipts`, `routed` and deliveries are what the judge itself goes by: junk there must fool it as little as others
-    for topic in ("control", "registry", "groups", "progress", "routed", "receipts", "deadletter", "deliver.mallory"):
+    for topic in ("control", "registry", "groups", "progress", "routed", "receipts", "deadletter", "deliver.probe"):
         for n, value in enumerate(values):
             scene.load.produce(
                 topic, keys[n % len(keys)], value, [(STRANGER, b"1"), ("h", b"\xff"), ("hilcast_client", b"x")]
@@ -492,7 +492,7 @@ def aborted(scene: Scene) -> Names:
             made.produce(
                 f"{scene.deployment.prefix}.publications",
                 b'{"symbol": "probe", "price": 1}',
-                headers=usual(scene, id=f"{STRANGE}aborted".encode()),
+                headers=usual(scene, id=b"aborted"),
             )
             made.produce(
                 f"{scene.deployment.prefix}.subscriptions",
