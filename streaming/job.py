@@ -102,8 +102,10 @@ class Job:
             return
         self.registry = RegistryReader(self.config, self.transport, self.keys)
         retried(self.registry.catch_up)
-        file = file_hash(self.config)
+        file, at_first = file_hash(self.config), self.config.shared
         self._agree()
+        if self.config.shared != at_first:
+            self.topics.ensure_needed()  # it may need other links, and more lanes, than the file says
         self.marks.committed = retried(Committed(self.config).mark)
         self.generations = Generations(
             self.checkpoint,
