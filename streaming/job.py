@@ -439,7 +439,7 @@ class Job:
         """Take notice of how far the index in Redis has been written; False if it is older than it was."""
         with self._marking:
             number, keys = self.number, index_keys(self.config, self.config.deployment.hosts)
-            run, vector = self.redis.vector(number)
+            run, vector = self.redis.followed(number)
             return self.marks.take(Mark.of(number, run, vector), is_whole(run, vector, keys))
 
     def _committed_mark(self) -> Mark | None:

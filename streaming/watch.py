@@ -38,6 +38,8 @@ from streaming.writer import DriverWriter
 
 TICK_S = 0.25
 WATCH_S = 1.0
+WHOLE_LOOKS = 10
+"""Of so many looks at the index in Redis one reads all versions: somebody may have changed some and told nobody."""
 TOPICS_S = 5.0
 REPUBLISH_S = 20.0
 HEARTBEAT_S = 30.0
@@ -94,6 +96,7 @@ class Watch:
         self._closed = ClosedDestinations(topics, redis, boot.generation)
         self._failures, self._stumbled = failures, -1
         self._beaten = (float("-inf"), 0)
+        self._looks = 0
         self._republished: dict[Key, float] = {}
         self._told: dict[str, float] = {}
         self._forged = 0
@@ -181,7 +184,8 @@ class Watch:
             if not self._mark():
                 _log.error("redis holds an older index than was in force: nobody goes by it, it is written again")
                 self.redis.disown(self.generation)
-            missing = self.redis.missing(self._keys, self.generation)
+            missing = self.redis.missing(self._keys, self.generation, whole=self._looks % WHOLE_LOOKS == 0)
+            self._looks += 1
             if missing:
                 self.redis.describe_grids({name: Grid.of(event_type) for name, event_type in self.config.types.items()})
         except redis.RedisError:

@@ -113,7 +113,7 @@ class PartReader:
         settings = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s, **config.redis}
         self._client: Any = redis.Redis.from_url(config.deployment.redis, **settings)
 
-    def standing(self) -> tuple[str, dict[str, Version]]:
+    def standing(self) -> tuple[str, Mapping[str, Version]]:
         """The Redis that is up now, and the version of every part that is in force."""
         run, generation = self.index.current()
         return run, {} if generation is None else self.index.vector(generation)[1]

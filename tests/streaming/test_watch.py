@@ -66,7 +66,7 @@ class Around:
             redis=SimpleNamespace(
                 current=lambda: ("run", self.pointed),
                 point=lambda generation, shared: setattr(self, "pointed", generation),
-                missing=lambda keys, generation: self.did("redis", []),
+                missing=lambda keys, generation, whole: self.did("redis", []),
                 closed_missing=lambda generation: False,
                 disown=self.disowned.append,
                 close_destinations=lambda generation, closed: self.closed.append(dict(closed)),
