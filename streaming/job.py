@@ -46,7 +46,7 @@ from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
 from streaming.progress import Committed, Committer, ProgressListener, group
 from streaming.queries import Queries
-from streaming.registry import RegistryReader
+from streaming.registry import RegistryReader, sinks
 from streaming.settings import session
 from streaming.source_topics import followed
 from streaming.succession import Succession
@@ -461,7 +461,7 @@ class Job:
     def _look(self) -> bool:
         """The same at once; True where that changed something, or Kafka does not say now."""
         try:
-            return self._follow(*followed(self.config, self.topics, self.registry.facts.values()))
+            return self._follow(*followed(self.config, self.topics, sinks(self.registry.facts.values())))
         except (KafkaException, HilcastError) as error:
             _log.warning("which topics there are is not known now: %s", error)
             return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (
@@ -30,6 +30,8 @@ _REFUSED = (
     KafkaError.POLICY_VIOLATION,
 )
 _log = logger("topics")
+NAMED_MAX = 2000
+"""Topics that are asked for by name; of more, all that there are cost less."""
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
@@ -49,8 +51,13 @@ class TopicKeeper:
         """Names of all topics of the cluster."""
         return set(self.partitions(timeout_s))
 
-    def partitions(self, timeout_s: float = 10.0) -> dict[str, int]:
-        """By topic of the cluster: how many partitions it has."""
+    def partitions(self, timeout_s: float = 10.0, names: Collection[str] | None = None) -> dict[str, int]:
+        """By topic of the cluster, or by those of these names that exist: how many partitions it has.
+
+        Cost: all topics of the cluster are told, unless it is asked for at most NAMED_MAX.
+        """
+        if names is not None and len(names) <= NAMED_MAX:
+            return {name: len(found.partitions) for name, found in self._described(names).items()}
         try:
             topics = self.admin.list_topics(timeout=timeout_s).topics
             return {name: len(found.partitions) for name, found in topics.items()}
@@ -78,7 +85,7 @@ class TopicKeeper:
 
         `refused` takes the reasons for what Kafka will not let us create; without it, that raises `RefusedError`.
         """
-        there = self.partitions()
+        there = self.partitions(names=topics)
         missing = sorted(set(topics) - set(there))
         lanes = {n: k.partitions for n, k in topics.items() if k.lanes and n in there and there[n] < k.partitions}
         if not missing and not lanes:
@@ -97,8 +104,8 @@ class TopicKeeper:
                 raise HilcastError("kafka-topic", f"topics did not appear: {', '.join(late[:5])}")
             time.sleep(0.05)
 
-    def _shown(self, names: Iterable[str]) -> dict[str, int]:
-        there = self.partitions()
+    def _shown(self, names: Collection[str]) -> dict[str, int]:
+        there = self.partitions(names=names)
         return {name: there.get(name, 0) for name in names}
 
     def grow(self, lanes: dict[str, int]) -> None:
@@ -155,14 +162,14 @@ class TopicKeeper:
                     raise HilcastError("kafka-topic", f"cannot delete {name!r}: {error.args[0].str()}") from error
         self._seen -= set(asked)
 
-    def ensure_needed(self, but: Iterable[str] = (), config: Config | None = None) -> list[str]:
+    def ensure_needed(self, but: Iterable[str] = (), config: Config | None = None, *, own: bool = True) -> list[str]:
         """Create the topics that this configuration, or the keeper's own, needs, but these; return what was created.
 
-        Those that have lanes are given what they lack of them, clients' own publications too.
+        Those that have lanes are given what they lack of them; unless it is left out, clients' `own` publications too.
         """
         left, config = set(but), config or self.config
-        own = config.with_own(self.existing()).inbox_topics if config.security.own else ()
-        grown = {t: inbox(config, "publications") for t in own if t.startswith(f"{config.topics.publications}.")}
+        found = config.with_own(self.existing()).inbox_topics if own and config.security.own else ()
+        grown = {t: inbox(config, "publications") for t in found if t.startswith(f"{config.topics.publications}.")}
         return self.create({name: kept for name, kept in {**needed(config), **grown}.items() if name not in left})
 
     # ── how they are kept ───────────────────────────────────────────────────────────────────────────────────────

@@ -73,7 +73,7 @@ class Around:
             ),
             topics=SimpleNamespace(
                 ids=lambda names: {**self.found, **{name: f"{name}'s" for name in names if name in self.cluster}},
-                ensure_needed=lambda but: self.did("topics", []),
+                ensure_needed=lambda but, own: self.did("topics", []),
                 recreate=lambda names: self.did("destinations", ([], {})),
                 unfit=lambda names: self.unfit,
                 existing=lambda: self.cluster,
