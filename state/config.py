@@ -595,8 +595,11 @@ def _redis_url(value: object) -> str:
         network = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         network = False
-    if not network and not re.fullmatch(r"unix://([^/@]*@)?/.+", text(value)):
-        raise ValueError("must be a URL: redis://HOST:PORT/DB, rediss:// for TLS, or unix:///PATH")
+    node = r"(\[[0-9A-Fa-f:.]+\]|[^\s:,/@]+):\d{1,5}"
+    cluster = re.fullmatch(rf"rediss?\+cluster://([^/@]*@)?{node}(,{node})*/?", text(value)) is not None
+    if not network and not cluster and not re.fullmatch(r"unix://([^/@]*@)?/.+", text(value)):
+        one = "redis://HOST:PORT/DB, rediss:// for TLS, unix:///PATH"
+        raise ValueError(f"must be a URL: {one}, or redis+cluster://HOST:PORT,HOST:PORT")
     return text(value)
 
 

@@ -1,6 +1,6 @@
 """The hot index in Redis: the one module of `state` that does I/O. Redis may be lost at any moment; nothing else is.
 
-Layout (prefix `hilcast`; also under the key `hilcast:help`):
+Layout (prefix `hilcast`, in a cluster `{hilcast}`; also under the key `hilcast:help`):
 
     hilcast:generations:DEPLOYMENT       hash: current -> GENERATION.RUNID, what routing goes by; GENERATION -> JSON:
                                          the configuration that it has in common with other deployments
@@ -52,6 +52,7 @@ from state.control.fates import READABLE_MAX
 from state.errors import HilcastError
 from state.formats import UNREADABLE
 from state.keys import Key
+from state.redis_client import key_prefix, open_redis
 from state.reductions.reduction import Fate
 from state.signing import SIGNATURE_BYTES, Keyring
 from state.space.grid import Grid
@@ -231,15 +232,10 @@ class RedisIndex:
         self._keys = keys
         self.forged = 0
         """How often something was met that is not genuine."""
-        self.prefix = config.deployment.prefix
+        self.prefix = key_prefix(config)
         self.deployment = config.deployment.name
-        self._client: Any = redis.Redis.from_url(
-            config.deployment.redis,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            health_check_interval=0,
-            **config.redis,
-        )
+        limits = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
+        self._client: Any = open_redis(config, health_check_interval=0, **limits)
         self._publish = self._client.register_script(_PUBLISH)
         self._point = self._client.register_script(_POINT)
         self._looked: Look | None = None
