@@ -138,7 +138,8 @@ class TopicKeeper:
         self, topics: Mapping[str, Kept], *, rehearse: bool = False, refused: dict[str, str] | None = None
     ) -> None:
         new = [_new(name, kept) for name, kept in topics.items()]
-        for name, future in self.admin.create_topics(new, request_timeout=30.0, validate_only=rehearse).items():
+        made = self.admin.create_topics(new, request_timeout=30.0, validate_only=rehearse) if new else {}
+        for name, future in made.items():
             try:
                 future.result()
             except KafkaException as error:
