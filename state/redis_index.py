@@ -107,8 +107,12 @@ if writes and lineage == ARGV[2] and tonumber(writes) >= tonumber(ARGV[1]) and w
   local fields = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. ARGV[1], '+inf')
   local found = {'//writes', stored}
   for _, field in ipairs(fields) do
+    local version = redis.call('HGET', KEYS[1], field)
+    if not version then
+      return {'all', redis.call('HGETALL', KEYS[1])}
+    end
     found[#found + 1] = field
-    found[#found + 1] = redis.call('HGET', KEYS[1], field) or ''
+    found[#found + 1] = version
   end
   return {'some', found}
 end

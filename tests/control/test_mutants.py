@@ -114,7 +114,6 @@ SCRIPTS = [
     (musts.routing_never_goes_back_to_an_older_generation, "_POINT", "return generation"),
     (musts.every_write_counts_one_up, "_PUBLISH", WRITES_COUNTED),
     (musts.who_knows_a_vector_reads_what_changed, "_PUBLISH", "redis.call('ZADD', KEYS[4], count, ARGV[1])"),
-    (musts.who_knows_a_vector_reads_what_changed, "_PUBLISH", "redis.call('DEL', KEYS[4])"),
 ]
 
 
