@@ -33,7 +33,11 @@ _REFUSED = (
 _log = logger("topics")
 NAMED_MAX = 2000
 """Topics that are asked for by name; of more, all that there are cost less."""
-_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+_ABSENT = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,  # no name for a topic: whoever would create it is told
+)
 
 
 class RefusedError(HilcastError):
