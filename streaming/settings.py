@@ -6,6 +6,7 @@ The figures beside them are medians of a batch on 2 cores.
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 from pyspark.sql import SparkSession
@@ -105,6 +106,28 @@ def sink_options(config: Config) -> dict[str, str]:
     return SINK | {f"kafka.{name}": value for name, value in java(config).items()}
 
 
+def roomy(master: str) -> str:
+    """A local master with one thread more than it names: the one that routing never takes (`routing_tasks`).
+
+    >>> roomy("local[4]"), roomy("local"), roomy("local[2,3]"), roomy("spark://host:7077")
+    ('local[5]', 'local[2]', 'local[3,3]', 'spark://host:7077')
+    """
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(,\d+)?\])?", master)
+    if found is None:
+        return master
+    threads = (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+    return f"local[{threads + 1}{found[2] or ''}]"
+
+
+def routing_tasks(spark: SparkSession) -> int:
+    """How many tasks of the route query may run at once: all but one of those that Spark has room for.
+
+    A route task waits for the index that the control query writes. If such tasks had all the room, nobody would write
+    it: after Redis was emptied everything would stand still for ever.
+    """
+    return max(1, spark.sparkContext.defaultParallelism - 1)
+
+
 def session(config: Config) -> SparkSession:
     """The Spark session of one deployment."""
     is_local = config.settings.master.startswith("local")
@@ -115,7 +138,7 @@ def session(config: Config) -> SparkSession:
     if is_local or "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName(f"hilcast {config.deployment.name}").master(config.settings.master)
+    builder = SparkSession.builder.appName(f"hilcast {config.deployment.name}").master(roomy(config.settings.master))
     settings = {
         name: value.format(shuffle_partitions=config.settings.shuffle_partitions) for name, value in SPARK.items()
     }
