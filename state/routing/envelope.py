@@ -29,6 +29,7 @@ from state.kernels import njit
 from state.messages import quoted
 from state.names import ENVELOPE_HEADERS, FORMAT_HEADER, NAME, OUR_HEADERS
 from state.space.event_type import format_named, format_of_media
+from state.topics import asides
 
 CONTENT_TYPE = "content-type"
 STRUCTURED = "application/cloudevents"
@@ -47,11 +48,12 @@ INPUT = pa.schema(
 
 
 def input_topics(config: Config) -> list[str]:
-    """What routing reads: publications, topics of existing producers, links from other deployments.
+    """What routing reads: publications, topics of existing producers, links from other deployments, what waited.
 
     Not clients' own publications: they come and go, and are found by `own_publications`.
     """
     named = {source.topic for source in config.sources} | set(_links_in(config))
+    named |= set(asides(config)[1:])
     return sorted(named if config.security.own else named | {config.topics.publications})
 
 
