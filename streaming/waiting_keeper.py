@@ -74,7 +74,9 @@ class WaitingKeeper:
         waiting, waited = asides(self._config)
         place, name = (waiting, 0), group(self._config, "waiting")
         committed = transport.committed(name, [place]).get(place, 0)
-        low, _ = transport.span(*place)
+        low, end = transport.span(*place)
+        if committed > end:
+            committed = low  # the topic was made again
         if committed < low:
             self._lost(low - committed)
             _log.error("%d events that waited for a schema are lost: Kafka has deleted them", low - committed)

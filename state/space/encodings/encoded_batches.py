@@ -73,9 +73,10 @@ def read_encoded(event_type: EventType, data: Bytes, offsets: Ints, present: Boo
     parts: list[Leaves] = []
     for program, rows, starts in groups:
         leaves = program.scan(starts + data.ctypes.data, offsets[rows + 1] + data.ctypes.data, data)
+        where = rows if len(rows) < n else slice(None)
         for column, (attribute, slot) in enumerate(zip(attributes, leaves.slots, strict=True)):
-            lows[rows, column], highs[rows, column] = leaves.spans(attribute, slot)
-        valid[rows], part[rows], place[rows] = leaves.valid, len(parts), np.arange(len(rows))
+            lows[where, column], highs[where, column] = leaves.spans(attribute, slot)
+        valid[where], part[where], place[where] = leaves.valid, len(parts), np.arange(len(rows))
         parts.append(leaves)
     return Encoded(lows, highs, valid, unknown, awaited, attributes, parts, part, place)
 
@@ -114,6 +115,9 @@ def _groups(
         if id not in known:
             unknown |= dict.fromkeys(mine.tolist(), f"the schema {id} is not to be had from the registry")
             awaited |= dict.fromkeys(mine.tolist(), id)
+            continue
+        if known[id].kind != event_type.format:
+            unknown |= dict.fromkeys(mine.tolist(), f"the schema {id} cannot be used: it is no {event_type.format}")
             continue
         for indexes, some, starts in _bodies(event_type, data, offsets, mine):
             try:

@@ -13,7 +13,7 @@ import numpy as np
 
 from state.arrays import Bools, Ints
 from state.kernels import njit
-from state.space.encodings.avro_scan import fixed_bits, varint, zigzag
+from state.space.encodings.avro_scan import byte_at, fixed_bits, varint, zigzag
 from state.space.encodings.leaves import DEPTH_MAX
 from state.space.encodings.protobuf_schema import (
     BOOL,
@@ -99,6 +99,9 @@ def _skip(number: int, wire: int, i: int, end: int, open_groups: Ints) -> int:
 @njit
 def _tag(i: int, end: int) -> tuple[int, int, int]:
     """The number and the wire type of a field, and the address after them or -1."""
+    if i < end and 8 <= byte_at(i) < 128:  # most tags are one byte
+        tag = np.int64(byte_at(i))
+        return tag >> 3, tag & 7, i + 1
     bits, i = varint(i, end)
     if not 8 <= bits < _TAG_END:
         i = -1
@@ -147,13 +150,14 @@ def scan_protobuf(
                 depth -= 1
                 continue
             number, wire, i = _tag(i, stop)
-            entry = -1
-            for k in range(first[node], first[node] + count[node]):
-                if i >= 0 and entries[k, 0] == number and entries[k, 1] == wire:
-                    entry = k
-            code = OTHER if entry < 0 else entries[entry, 2]
             if i < 0:
                 break
+            entry = -1
+            for k in range(first[node], first[node] + count[node]):
+                if entries[k, 0] == number and entries[k, 1] == wire:
+                    entry = k
+                    break
+            code = OTHER if entry < 0 else entries[entry, 2]
             if code == OTHER:
                 i = _skip(number, wire, i, stop, open_groups)
             else:
