@@ -4,7 +4,7 @@
     BesideSchemas     for route workers: a thread of its own asks, and a batch waits a moment for it, now and then
     PromptSchemas     for tools and samples, which read one event after another
 
-An event whose schema was not to be had is set aside (`state/routing/waiting.py`), and the driver asks on.
+An event whose schema was not to be had is set aside (`state/routing/waiting_room.py`), and the driver asks on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from state.space.encodings.schemas import NO_SCHEMAS, Schema, Schemas
 _log = logger("schemas")
 
 ASKED_MAX = 200
-"""New ids that are asked for at a time: a batch that names more is not of a producer who registers its schemas."""
+"""New ids that wait to be asked for: whoever names more does not register schemas."""
+MISSING_MAX = 2000
+"""New ids that are looked at in one call: those of a registry count up from 1, so what it has comes first."""
 REST = 10
 """After waiting in vain, no batch waits for so many times as long: others are held up for a tenth of the time."""
 AGAIN_S = 1.0
@@ -195,7 +197,7 @@ class BesideSchemas:
         """The schemas of these ids, as far as they are had by the time that a batch may wait."""
         with self._changed:
             found = self._registry.had(ids)
-        missing = sorted(set(ids) - set(found))[:ASKED_MAX]
+        missing = sorted(set(ids) - set(found))[:MISSING_MAX]
         if missing:
             shelved = self._shelf.had(missing)
             with self._changed:
@@ -210,7 +212,7 @@ class BesideSchemas:
         with self._changed:
             began = self._clock()
             new = {id for id in missing if began - self._answered.get(id, float("-inf")) >= AGAIN_S}
-            self._asked |= set(sorted(new)[: ASKED_MAX - len(self._asked)])
+            self._asked |= set(sorted(new)[: max(0, ASKED_MAX - len(self._asked))])
             self._changed.notify_all()
             if began >= self._rest_until:
                 self._changed.wait_for(lambda: self._asked.isdisjoint(missing), SLOW_S)
@@ -230,7 +232,7 @@ class BesideSchemas:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._asked)
-                id = min(self._asked)  # those of a registry count up from 1: what it has comes before what is made up
+                id = min(self._asked)
             had = self._asked_for(id)
             with self._changed:
                 self._registry.keep(had)

@@ -2,7 +2,7 @@
 
     key, value, headers of the event | topic, partition, offset, schema, since | outcome, once it was given back
 
-Who sets it aside and who gives it back: `state/routing/waiting.py`.
+Who sets it aside and who gives it back: `state/routing/waiting_room.py`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ and loses nothing. A thread of its own: a registry that does not answer holds up
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable
 
 from confluent_kafka import KafkaException
@@ -19,10 +18,10 @@ from confluent_kafka import KafkaException
 from infra.kafka import Transport, open_transport
 from infra.kafka.transport import Reader
 from infra.logs import logger
-from infra.schema_registry import RegistrySchemas, Shelf
+from infra.schema_registry import Shelf, beside_schemas
 from state.config import Config
 from state.errors import HilcastError
-from state.routing.waiting import WaitingRoom
+from state.routing.waiting_room import WaitingRoom
 from state.topics import asides
 from streaming import dying
 from streaming.broker_clock import BrokerClock
@@ -31,8 +30,6 @@ from streaming.progress import group
 POLL_S = 0.2
 IDLE_S = 1.0
 AGAIN_S = 1.0
-ASKED_MAX = 200
-"""Schemas that are asked for in one round."""
 _log = logger("waiting")
 
 
@@ -44,9 +41,7 @@ class WaitingKeeper:
         assert config.schemas is not None, "nothing waits without a registry"
         self._config, self._shelf, self._lost = config, shelf, lost
         self._wait_ms = config.schemas.wait_ms
-        self._registry = RegistrySchemas(config.schemas)
-        self._asked: Counter[int] = Counter()
-        """How often each schema that is waited for was asked for: the least often comes first."""
+        self._schemas = beside_schemas(config, shelf)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="waiting", daemon=True)
         self._thread.start()
@@ -63,7 +58,7 @@ class WaitingKeeper:
                 self._keep(transport, clock)
             except (HilcastError, KafkaException, OSError) as error:
                 _log.warning("events that wait for a schema go on waiting: %s", error)
-            except Exception:
+            except Exception:  # a thread that ended would keep them waiting for ever
                 _log.exception("events that wait for a schema go on waiting: it failed inside")
             finally:
                 clock.close()
@@ -102,18 +97,10 @@ class WaitingKeeper:
                 _log.error("%d records of the waiting events were written by somebody else, and are left out", strange)
         if not room:
             return
-        had, due_ms = self._ask(room.schemas), room.due_ms
+        had, due_ms = self._schemas.of(room.schemas), room.due_ms
+        self._shelf.put(had)  # once more: Redis may have lost it, and every worker is to find it there
         left = room.leave(had, None if due_ms is None else clock.due(due_ms))
         for output in left:
             transport.send(output)
         dying.at("waiting-given-back")
         transport.flush()
-
-    def _ask(self, schemas: set[int]) -> set[int]:
-        """Ask for these; what is had is on the shelf before any event is given back."""
-        self._asked = Counter({id: self._asked[id] for id in schemas})
-        first = sorted(schemas, key=lambda id: (self._asked[id], id))[:ASKED_MAX]
-        had, _ = self._registry.at_once(first)
-        self._asked.update(first)
-        self._shelf.put(had)
-        return set(had)

@@ -5,8 +5,8 @@
     batches <── Assembly ────────────────────────────────────── dead letters, log <──┴─────────────────────────────┘
 
 Values leave as they came, byte for byte. One line a partition goes to the routing log, one dead letter for every event
-that cannot be used; one whose schema cannot be had yet is set aside, and comes again (`waiting.py`). The route query
-(`streaming/route.py`), the simulated world and the tests all come in here.
+that cannot be used; one whose schema cannot be had yet is set aside, and comes again (`waiting_room.py`). The route
+query (`streaming/route.py`), the simulated world and the tests all come in here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from state.routing.junction import Junction, Pairs
 from state.routing.sharing import Shared
 from state.routing.snapshot import Snapshot
 from state.routing.sweep import Swept, sweep
-from state.routing.waiting import Returned, returned, set_aside
+from state.routing.waiting_room import Returned, returned, set_aside
 
 
 class Routing:

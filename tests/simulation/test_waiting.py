@@ -17,9 +17,9 @@ import producers.verify
 from producers.verify import Verification
 from state.config import parse
 from state.messages import Output, Record
-from state.routing import waiting
+from state.routing import waiting_room
 from state.routing.route import route
-from state.routing.waiting import WaitingRoom, place_of
+from state.routing.waiting_room import WaitingRoom, place_of
 from state.set_aside import OURS, OUTCOME
 from state.space.encodings.schemas import Schema
 from state.space.encodings.wire import framed
@@ -307,7 +307,7 @@ def test_what_nobody_set_aside_is_refused_where_it_stands(headers):
 
 def test_a_room_holds_so_much_and_forgets_nothing(monkeypatch):
     """It is full by bytes, says so, and what it holds bounds what may be committed."""
-    monkeypatch.setattr(waiting, "ROOM_BYTES", 1000)
+    monkeypatch.setattr(waiting_room, "ROOM_BYTES", 1000)
     room = WaitingRoom("out", 40)
     said = [tuple(zip(OURS, (b"in", b"0", b"%d" % n, b"%d" % (n % 2), b""), strict=True)) for n in range(10)]
     at = [Record("t", 0, n, 100 + n, b"", b"v" * 100, headers) for n, headers in enumerate(said)]

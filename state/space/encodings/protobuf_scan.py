@@ -13,7 +13,7 @@ import numpy as np
 
 from state.arrays import Bools, Ints
 from state.kernels import njit
-from state.space.encodings.avro_scan import byte_at, fixed_bits, varint, zigzag
+from state.space.encodings.avro_scan import fixed_bits, varint, zigzag
 from state.space.encodings.leaves import DEPTH_MAX
 from state.space.encodings.protobuf_schema import (
     BOOL,
@@ -33,6 +33,7 @@ from state.space.encodings.protobuf_schema import (
     VARINT,
     WORD,
 )
+from state.space.memory import byte_at
 
 GROUPS_MAX = 100
 """As protobuf's own readers."""
@@ -101,7 +102,7 @@ def _tag(i: int, end: int) -> tuple[int, int, int]:
     """The number and the wire type of a field, and the address after them or -1."""
     if i < end and 8 <= byte_at(i) < 128:  # most tags are one byte
         tag = np.int64(byte_at(i))
-        return tag >> 3, tag & 7, i + 1
+        return tag >> 3, tag & 7, i + 1  # type: ignore[return-value]
     bits, i = varint(i, end)
     if not 8 <= bits < _TAG_END:
         i = -1
