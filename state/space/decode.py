@@ -37,6 +37,7 @@ from state.space.places import attributes_of, integer, value_of_text
 from state.space.points import rank_spans
 from state.space.rank_columns import KIND_CODES, read_categories, read_column, read_flat, settle
 from state.space.ranks import ABSENT, rank, read_decimal, text_rank
+from state.space.text_hashes import hash_texts, text_hash
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,8 +81,26 @@ class RankBatch:
     None: the events were not read from one run of bytes.
     """
 
+    _hashes: dict[int, Ints] = field(default_factory=dict, repr=False)
+
     def __len__(self) -> int:
         return len(self.valid)
+
+    def text_hashes(self, column: int, name: str) -> Ints:
+        """The hash of each event's text, an attribute by its column and name; ABSENT where there is none.
+
+        The attribute is not imprecise. Cost: once for a batch one pass over the texts; events that are not read from
+        one run of bytes, or whose text has an escape, are read one by one.
+        """
+        if column not in self._hashes:
+            ranks = np.ascontiguousarray(self.ranks[:, column])
+            hashes, left = np.full(len(ranks), ABSENT, np.int64), ranks != ABSENT
+            if self.starts is not None:
+                hash_texts(self.starts[column], ranks, hashes, left)
+            for row in np.flatnonzero(left).tolist():
+                hashes[row] = text_hash(str(self.event(row)[name]))
+            self._hashes[column] = hashes
+        return self._hashes[column]
 
     def value(self, i: int) -> bytes:
         """The bytes of event i as they came."""
@@ -218,6 +237,7 @@ def warm(formats: Collection[Format] = ()) -> None:
     """Compile all that reads events, JSON and these formats, or load it from the cache, before a batch needs it."""
     decode(EventType("", (Attribute("a", "int"), Attribute("b", "category", values=("c",)))), [b"{}"])
     decode(EventType("", (Attribute("a", "int", path=("b", "c")),)), [b"{}"])
+    decode(EventType("", (Attribute("a", "text"),)), [b"{}"]).text_hashes(0, "a")
     for format in sorted(set(formats) - {"json"}):
         schema, value = two_texts(format)
         attributes = (Attribute("a", "text"), Attribute("b", "category", values=("c",)))

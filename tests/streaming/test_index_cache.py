@@ -14,6 +14,7 @@ from state.index_mark import Mark
 from state.keys import Key, index_keys
 from state.redis_index import WRITES, Look, Version
 from state.space.boxes import Boxes
+from state.space.decode import decode
 from state.space.packing import pack
 from streaming.boot import Boot
 from streaming.index_cache import Held, IndexCache
@@ -68,7 +69,8 @@ def test_parts_that_came_before_a_lost_one_are_joined_later():
     lost.clear()
     assert cache._refresh() == ""
     for broker in ("b1", "b2"):
-        assert len(cache._held.snapshot.junctions["t"][broker].interested(np.zeros((3, 1), np.int64))[0]) == 3
+        junction = cache._held.snapshot.junctions["t"][broker]
+        assert len(junction.interested(decode(CONFIG.types["t"], [b"{}"] * 3), np.arange(3))[0]) == 3
 
 
 def test_another_generation_is_taken_up_whole():
