@@ -51,11 +51,13 @@ from streaming.offsets import Offsets
 from streaming.progress import Committed, Committer, ProgressListener, group
 from streaming.queries import Queries
 from streaming.registry import RegistryReader, sinks
+from streaming.schema_shelf import RedisShelf
 from streaming.settings import SUBMITTED, is_local, session
 from streaming.source_topics import followed
 from streaming.succession import Succession
 from streaming.timers import Timers
 from streaming.tuner import Tuner
+from streaming.waiting_keeper import WaitingKeeper
 from streaming.watch import TICK_S, Watch, topic_lost
 from streaming.writer import DriverWriter
 
@@ -87,6 +89,7 @@ class Job:
         """How far the index in Redis has been written."""
         self._marking = threading.Lock()
         self.groups: GroupKeeper | None = None
+        self.waiting: WaitingKeeper | None = None
         self.succession: Succession | None = None
         self.inbox_ids: dict[str, str] = {}
         """Kafka's ids of clients' own inboxes, as they were at the start."""
@@ -156,6 +159,9 @@ class Job:
             self.topics.ids,
         )
         self._warming(self.queries.wake)
+        if self.config.schemas is not None:
+            shelf = RedisShelf(RedisIndex(self.config, keys=self.keys.current), self.config)
+            self.waiting = WaitingKeeper(self.config, shelf, lambda records: self._lost("waiting", records))
         try:
             self._begin()
             self._supervise()
@@ -290,6 +296,8 @@ class Job:
         self.registry.close()
         if self.groups is not None:
             self.groups.close()
+        if self.waiting is not None:
+            self.waiting.close()
         self.lease.close()
         self.transport.close()
         self.redis.close()

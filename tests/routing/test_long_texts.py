@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.compiled_part import CompiledPart, LocalEntry
+from state.filters.evaluate import compile as compile_filter
 from state.filters.geometry import geometry
 from state.filters.grammar import parse
 from state.keys import Key
@@ -132,3 +133,18 @@ def test_the_hash_of_an_event_is_that_of_its_text(texts: list[object], escaped: 
     values = [json.dumps({"url": text}, ensure_ascii=escaped).encode() for text in texts]
     wanted = [text_hash(text) if isinstance(text, str) else ABSENT for text in texts]
     assert decode(PAGE, values).text_hashes(0, "url").tolist() == wanted
+
+
+def test_an_interval_of_texts_that_looks_like_a_point_has_no_hash() -> None:
+    """Both ends share a rank, and any text between them may be meant: the filter decides, not a hash."""
+    page = EventType("page", (Attribute("url", "text", imprecise="possible"),), cubes=1)
+    text = f"url = '{SITE}b'"
+    found = geometry(parse(text, page), page)
+    local = [LocalEntry("s", "c", "t", text, pack(found.boxes), found.exact)]
+    junction = Junction.join(page, Grid.of(page), [CompiledPart.of(1, local, {}, [])])
+    ends = [("a", "c"), ("b", "b"), ("c", "d")]
+    values = [json.dumps({"url": {"min": SITE + low, "max": SITE + high}}).encode() for low, high in ends]
+    holds = compile_filter(parse(text, page), page)
+    expected = {row for row, value in enumerate(values) if holds(json.loads(value))}
+    assert expected >= {0, 1}
+    assert {row for row, _ in answers(junction, decode(page, values))} == expected
