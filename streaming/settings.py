@@ -122,6 +122,28 @@ def sink_options(config: Config) -> dict[str, str]:
     return SINK | {f"kafka.{name}": value for name, value in java(config).items()}
 
 
+def roomy(master: str) -> str:
+    """A local master with one thread more than it names: the one that routing never takes (`routing_tasks`).
+
+    >>> roomy("local[4]"), roomy("local"), roomy("local[2,3]"), roomy("spark://host:7077")
+    ('local[5]', 'local[2]', 'local[3,3]', 'spark://host:7077')
+    """
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(,\d+)?\])?", master)
+    if found is None:
+        return master
+    threads = (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+    return f"local[{threads + 1}{found[2] or ''}]"
+
+
+def routing_tasks(spark: SparkSession) -> int:
+    """How many tasks of the route query may run at once: all but one of those that Spark has room for.
+
+    A route task waits for the index that the control query writes. If such tasks had all the room, nobody would write
+    it: after Redis was emptied everything would stand still for ever.
+    """
+    return max(1, spark.sparkContext.defaultParallelism - 1)
+
+
 def session(config: Config) -> SparkSession:
     """The Spark session of one deployment."""
     given = SparkConf(_jvm=open_jvm(config).jvm)
@@ -153,7 +175,7 @@ def spark_settings(config: Config, master: str) -> dict[str, str]:
     settings = {
         name: value.format(shuffle_partitions=config.settings.shuffle_partitions) for name, value in SPARK.items()
     }
-    settings |= {"spark.app.name": f"hilcast {config.deployment.name}", "spark.master": master}
+    settings |= {"spark.app.name": f"hilcast {config.deployment.name}", "spark.master": roomy(master)}
     jars = os.environ.get("HILCAST_SPARK_JARS")
     settings |= {"spark.jars": jars} if jars else {"spark.jars.packages": CONNECTOR}
     if is_local(master):
