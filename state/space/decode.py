@@ -72,6 +72,8 @@ class RankBatch:
     """How the bytes of row i become its attributes, by name."""
     unknown: Mapping[int, str] = field(default_factory=dict)
     """By row, which is not valid: why the schema that it was written with cannot be used."""
+    awaited: Mapping[int, int] = field(default_factory=dict)
+    """Those of them whose schema was not to be had now: its id."""
     _events: dict[int, Event] = field(default_factory=dict, repr=False)
     starts: Ints | None = field(default=None, repr=False)
     """(d, n): the address in `data` where the value of each attribute begins; not above 0 where only `event` can tell.
@@ -183,17 +185,19 @@ def joined(event_type: EventType, n: int, parts: Sequence[tuple[Ints, RankBatch]
     highs, valid = lows.copy(), np.zeros(n, bool)
     part, place = np.zeros(n, np.int64), np.zeros(n, np.int64)
     unknown: dict[int, str] = {}
+    awaited: dict[int, int] = {}
     for k, (rows, batch) in enumerate(parts):
         lows[rows], highs[rows] = batch.ranks, batch.ranks if batch.highs is None else batch.highs
         valid[rows], part[rows], place[rows] = batch.valid, k, np.arange(len(rows))
         unknown |= {int(rows[i]): why for i, why in batch.unknown.items()}
+        awaited |= {int(rows[i]): id for i, id in batch.awaited.items()}
     nothing, offsets = np.empty(0, np.uint8), np.zeros(n + 1, np.int64)
     precise = bool((lows == highs).all())
 
     def read(_: bytes, i: int) -> Event:
         return parts[part[i]][1].event(int(place[i]))
 
-    return RankBatch(lows, valid, None if precise else highs, nothing, offsets, read, unknown)
+    return RankBatch(lows, valid, None if precise else highs, nothing, offsets, read, unknown, awaited)
 
 
 def rank_events(event_type: EventType, events: Sequence[Event | None]) -> RankBatch:
@@ -440,7 +444,7 @@ def _decode_encoded(
         return {**found.event(i), **_beside_at(event_type, beside, i)}
 
     highs = None if (found.lows == found.highs).all() else found.highs
-    return RankBatch(found.lows, found.valid, highs, data, offsets, read, found.unknown)
+    return RankBatch(found.lows, found.valid, highs, data, offsets, read, found.unknown, found.awaited)
 
 
 def _find(event_type: EventType, data: Bytes, offsets: Ints, status: Bytes) -> Ints:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException
 
-from infra.schema_registry import open_schemas
+from infra.schema_registry import beside_schemas
 from state.compiled_part import CompiledPart, LocalEntry
 from state.config import parse
 from state.index_mark import Mark
@@ -160,7 +160,7 @@ def test_an_index_that_is_behind_what_was_committed_is_waited_for():
 
 def test_where_entries_are_signed_an_older_one_is_not_taken_for_a_newer():
     """What is genuine, but older than what is held under the same run of Redis, was put back by somebody: not used."""
-    held = Held(CONFIG, 1, open_schemas(CONFIG))
+    held = Held(CONFIG, 1, beside_schemas(CONFIG))
     key = held.keys[0]
     held.run, held._parts[key] = "run", ("1.7", part())
     told = [held.is_older(key, run, epoch) for run, epoch in (("run", "1.6"), ("run", "1.7"), ("other", "1.6"))]
