@@ -12,6 +12,7 @@ Left out: the keys themselves (`[signing]` holds paths), and the ACLs, which fol
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -165,6 +166,15 @@ class Signing:
     unsigned: bool = False
     """Whether what bears no signature is accepted, too: while signing is introduced."""
 
+    @property
+    def place(self) -> str:
+        """What tells where one has its keys from where another has; nothing of the keys.
+
+        >>> Signing("/etc/a").place == Signing("/etc/a").place != Signing("/etc/b").place
+        True
+        """
+        return hashlib.sha256(repr((self.key_file, self.previous_file, self.unsigned)).encode()).hexdigest()[:16]
+
 
 # --- reading ------------------------------------------------------------------------------------------------
 
@@ -194,6 +204,11 @@ def read_security(root: Table) -> Security:
         operators=table.take("operators", list_of(_principal), ()),
         clients=clients,
     )
+    for name, client in clients.items():
+        if client.principal == security.job:
+            table.fault(f"clients.{name}.principal", f"{client.principal} is the job's: it could speak for everybody")
+    if security.job in security.operators:
+        table.fault("operators", f"{security.job} is the job's")
     table.end()
     return security
 

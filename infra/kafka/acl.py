@@ -38,6 +38,7 @@ _OPERATIONS: dict[str, AclOperation] = {
     "delete": AclOperation.DELETE,
     "describe": AclOperation.DESCRIBE,
     "describe-configs": AclOperation.DESCRIBE_CONFIGS,
+    "alter-configs": AclOperation.ALTER_CONFIGS,
 }
 _RESOURCE_OF = {value: name for name, value in _RESOURCES.items()}
 _PATTERN_OF = {value: name for name, value in _PATTERNS.items()}
