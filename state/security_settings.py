@@ -183,6 +183,7 @@ def read_security(root: Table) -> Security:
     """The table `[security]`."""
     table = root.table("security")
     defaults = Security()
+    job = table.take("job", _principal, defaults.job)
     clients: dict[str, Client] = {}
     for name, below in _by_name(table.table("clients")):
         fallback = defaults.client(name)
@@ -193,6 +194,8 @@ def read_security(root: Table) -> Security:
         )
         if not clients[name].sources:
             below.fault("sources", "must name at least one source")
+        if clients[name].principal == job:
+            below.fault("principal", f"{job} is the job's: it could speak for everybody")
         below.end()
     security = Security(
         inboxes=cast(Literal["shared", "own"], table.take("inboxes", choice("shared", "own"), defaults.inboxes)),
@@ -200,13 +203,10 @@ def read_security(root: Table) -> Security:
             Literal["whole", "reference"],
             table.take("dead_letters", choice("whole", "reference"), defaults.dead_letters),
         ),
-        job=table.take("job", _principal, defaults.job),
+        job=job,
         operators=table.take("operators", list_of(_principal), ()),
         clients=clients,
     )
-    for name, client in clients.items():
-        if client.principal == security.job:
-            table.fault(f"clients.{name}.principal", f"{client.principal} is the job's: it could speak for everybody")
     if security.job in security.operators:
         table.fault("operators", f"{security.job} is the job's")
     table.end()
