@@ -3,9 +3,9 @@
     configuration, clients ──> Grant(principal, topic | group | cluster, name, literal | prefixed, operation), ...
 
     who         writes                                   reads
-    job         control, registry, receipts, links,      inboxes, sources, control, registry, groups, links
-                deliveries, groups, routed, progress,
-                dead letters, granted sinks
+    job         control, registry, receipts, links,      inboxes, sources, control, registry, groups, links,
+                deliveries, groups, routed, progress,    what waits for a schema
+                dead letters, granted sinks, what waits
     client      its own inboxes                          its own deliveries and receipts; group topics of its set
     operator    registry (`hilcast apply`)               everything under the prefix, sources, sinks
 
@@ -25,7 +25,7 @@ from state.topics import INBOXES, Topics
 
 Resource = Literal["topic", "group", "cluster"]
 Pattern = Literal["literal", "prefixed"]
-Operation = Literal["read", "write", "create", "delete", "describe", "describe-configs", "alter-configs"]
+Operation = Literal["read", "write", "create", "delete", "alter", "describe", "describe-configs", "alter-configs"]
 CLUSTER = "kafka-cluster"
 """The name of the one resource of this kind."""
 _LITERAL_HEAD = re.compile(r"((?:[A-Za-z0-9_-]|\\[.])+)\.[*+]")
@@ -123,6 +123,16 @@ class _Giver:
     def topic(self, names: Iterable[str], *operations: Operation, pattern: Pattern = "literal") -> None:
         self._give("topic", names, operations, pattern)
 
+    def lanes(self, config: Config) -> None:
+        """Give topics the partitions that they lack."""
+        prefix, publications = config.deployment.prefix, config.topics.publications
+        heads = [f"{prefix}.{kind}." for kind in ("link", "group", "broadcast", "set")]
+        if config.security.own:
+            heads.append(f"{publications}.")
+        else:
+            self.topic([publications], "alter")
+        self.topic(heads, "alter", pattern="prefixed")
+
     def group(self, names: Iterable[str], *operations: Operation, pattern: Pattern = "literal") -> None:
         self._give("group", names, operations, pattern)
 
@@ -147,10 +157,12 @@ def _of_job(config: Config) -> Iterator[Grant]:
     give.topic(inboxes, "read", pattern="prefixed" if own else "literal")
     both = [topics.control, topics.registry, topics.groups]
     give.topic(both, "read", "write")
-    give.topic([f"{prefix}.link."], "read", "write", pattern="prefixed")
+    asides = [f"{prefix}.waiting.", f"{prefix}.waited."] if config.schemas is not None else []
+    give.topic([f"{prefix}.link.", *asides], "read", "write", pattern="prefixed")
     give.topic([topics.receipts, topics.deadletter, topics.routed, topics.progress], "write")
     written = [f"{prefix}.{kind}." for kind in ("receipts", "deliver", "group", "broadcast", "set")]
     give.topic(written, "write", pattern="prefixed")
+    give.lanes(config)
     # those of clients that hold nothing any more are fenced, then removed
     give.topic([f"{prefix}.deliver."], "delete", "alter-configs", pattern="prefixed")
     give.group([f"{prefix}."], "read", pattern="prefixed")
@@ -166,6 +178,7 @@ def _of_operator(config: Config, principal: str) -> Iterator[Grant]:
     give = _Giver(principal)
     give.topic([f"{prefix}."], "read", "create", "describe-configs", pattern="prefixed")
     give.topic([config.topics.registry], "write")
+    give.lanes(config)
     give.group([f"{prefix}."], "describe", pattern="prefixed")
     give.topic([source.topic for source in config.sources], "read", "describe-configs")
     give.topic([sink.topic for sink in config.sinks], "read")

@@ -46,12 +46,14 @@ from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
 from streaming.progress import Committed, Committer, ProgressListener, group
 from streaming.queries import Queries
-from streaming.registry import RegistryReader
+from streaming.registry import RegistryReader, sinks
+from streaming.schema_shelf import RedisShelf
 from streaming.settings import session
 from streaming.source_topics import followed
 from streaming.succession import Succession
 from streaming.timers import Timers
 from streaming.tuner import Tuner
+from streaming.waiting_keeper import WaitingKeeper
 from streaming.watch import TICK_S, Watch, topic_lost
 from streaming.writer import DriverWriter
 
@@ -83,6 +85,7 @@ class Job:
         """How far the index in Redis has been written."""
         self._marking = threading.Lock()
         self.groups: GroupKeeper | None = None
+        self.waiting: WaitingKeeper | None = None
         self.succession: Succession | None = None
         self.inbox_ids: dict[str, str] = {}
         """Kafka's ids of clients' own inboxes, as they were at the start."""
@@ -103,8 +106,10 @@ class Job:
             return
         self.registry = RegistryReader(self.config, self.transport, self.keys)
         retried(self.registry.catch_up)
-        file = file_hash(self.config)
+        file, at_first = file_hash(self.config), self.config.shared
         self._agree()
+        if self.config.shared != at_first:
+            self.topics.ensure_needed()  # it may need other links, and more lanes, than the file says
         self.marks.committed = retried(Committed(self.config).mark)
         self.generations = Generations(
             self.checkpoint,
@@ -138,6 +143,9 @@ class Job:
         metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
         if metrics is not None:
             _log.info("metrics at port %d", metrics.port)
+        if self.config.schemas is not None:
+            shelf = RedisShelf(RedisIndex(self.config, keys=self.keys.current), self.config)
+            self.waiting = WaitingKeeper(self.config, shelf, lambda records: self._lost("waiting", records))
         try:
             self._begin()
             self._supervise()
@@ -242,6 +250,8 @@ class Job:
         self.registry.close()
         if self.groups is not None:
             self.groups.close()
+        if self.waiting is not None:
+            self.waiting.close()
         self.lease.close()
         self.transport.close()
         self.redis.close()
@@ -427,7 +437,7 @@ class Job:
         """Take notice of how far the index in Redis has been written; False if it is older than it was."""
         with self._marking:
             number, keys = self.number, index_keys(self.config, self.config.deployment.hosts)
-            run, vector = self.redis.vector(number)
+            run, vector = self.redis.followed(number)
             return self.marks.take(Mark.of(number, run, vector), is_whole(run, vector, keys))
 
     def _committed_mark(self) -> Mark | None:
@@ -449,7 +459,7 @@ class Job:
     def _look(self) -> bool:
         """The same at once; True where that changed something, or Kafka does not say now."""
         try:
-            return self._follow(*followed(self.config, self.topics, self.registry.facts.values()))
+            return self._follow(*followed(self.config, self.topics, sinks(self.registry.facts.values())))
         except (KafkaException, HilcastError) as error:
             _log.warning("which topics there are is not known now: %s", error)
             return True

@@ -94,7 +94,7 @@ def client_add(chosen: argparse.Namespace) -> int:
     if not NAME.fullmatch(name):
         raise HilcastError("bad-usage", f"the name of a client must match {NAME.pattern}, not {name!r}")
     _check_principal(config, name)
-    deliveries = {config.topics.deliver(name): destination(config)}
+    deliveries = {config.topics.deliver(name): destination(config, config.topics.deliver(name))}
     created = TopicKeeper(config).create(topics_of(config, name) if config.security.own else deliveries)
     print(f"topics: {', '.join(created) or 'all are there'}")
     rights = of_client(config, name)

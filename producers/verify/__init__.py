@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from infra.kafka import Transport, open_transport
-from infra.kafka.reading import every
+from infra.kafka.reading import between, every
 from infra.kafka.transport import Partition
 from infra.schema_registry import prompt_schemas
 from infra.signing_keys import keyring
 from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
 from producers.verify.independent_reader import identity, read_delivered, read_publication
-from producers.verify.route_log import RouteLog, control_progress
+from producers.verify.route_log import Asides, RouteLog, control_progress
 from producers.verify.shared_deliveries import cut_for_members, opted, read_memberships, served, shared_topics
 from state.config import Config
 from state.flooding import NEVER, Claim, ControlHistory, Delivered, Judgement, Progress, Publication, judge
@@ -134,9 +134,10 @@ class Verification:
 
     def _shared(self, topics: list[str]) -> list[Delivered]:
         """Deliveries through shared topics; a span is announced before what it holds, so spans are read afterwards."""
-        copies = [(record.offset, d) for record in self._read(*topics) for d in read_delivered(record)]
+        copies = [(record.place, d) for record in self._read(*topics) for d in read_delivered(record)]
         memberships = read_memberships(self._read(self._topics.groups))
-        return served(self.config, copies, memberships, {topic: self._first(topic) for topic in topics})
+        held = {(topic, p): self._transport.span(topic, p)[0] for topic in topics for p in self._lanes(topic)}
+        return served(self.config, copies, memberships, held)
 
     # ── publications ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -152,14 +153,16 @@ class Verification:
             source = sources.get(record.topic)
             read.append((record, read_publication(record, self.config, source)))
         times = {p: log.routed_ms(p, end) for p, end in _ends(record for record, _ in read).items()}
-        passes = self._passes(log)
+        asides = Asides(log, self._read(*self._under("waiting")), self._read(*self._under("waited")))
+        passes = self._passes(log, asides)
         letters = self._dead_letters()
         found = []
         for record, publication in read:
             partition = (record.topic, record.partition)
-            known = publication.broker in self.config.overlay.brokers
-            done = log.done(partition, record.offset, publication.broker if known else first_broker)
-            routed_ms = float(times[partition][record.offset])
+            broker = publication.broker if publication.broker in self.config.overlay.brokers else first_broker
+            later_ms, passed = asides.passed(record.place, broker)
+            done = log.done(partition, record.offset, broker) and passed
+            routed_ms = max(float(times[partition][record.offset]), later_ms)
             on_links_ms, links_done = passes.get((publication.source, publication.id), (-NEVER, True))
             margin_ms = self._margin_ms + (SOURCE_MARGIN_MS if record.topic in sources else 0.0)
             found.append(
@@ -173,7 +176,7 @@ class Verification:
             )
         return found
 
-    def _passes(self, log: RouteLog) -> dict[tuple[bytes, bytes], tuple[float, bool]]:
+    def _passes(self, log: RouteLog, asides: Asides) -> dict[tuple[bytes, bytes], tuple[float, bool]]:
         """What crossed to another deployment: by event, when it was last routed there, and whether that is done."""
         ends = {self._topics.link(a, b): b for pair in self.config.overlay.links for a, b in (pair, pair[::-1])}
         crossed = list(self._read(*sorted(log.topics() & set(ends))))
@@ -182,8 +185,9 @@ class Verification:
         for record in crossed:
             partition, name = (record.topic, record.partition), identity(record)
             before_ms, before = passes.get(name, (-NEVER, True))
-            routed_ms = float(times[partition][record.offset])
-            done = log.done(partition, record.offset, ends[record.topic]) and routed_ms < NEVER
+            later_ms, passed = asides.passed(record.place, ends[record.topic])
+            routed_ms = max(float(times[partition][record.offset]), later_ms)
+            done = log.done(partition, record.offset, ends[record.topic]) and passed and routed_ms < NEVER
             passes[name] = (max(before_ms, routed_ms), before and done)
         return passes
 
@@ -217,6 +221,11 @@ class Verification:
         """Those of one kind, everybody's or each client's own."""
         return [topic for topic in inboxes(self.config) if speaker(topic, self.config)[0] == advertisements]
 
+    def _under(self, kind: str) -> list[str]:
+        """The topics of all deployments for events that wait for a schema, or have waited."""
+        head = f"{self.config.deployment.prefix}.{kind}."
+        return sorted(topic for topic in self._transport.topics() if topic.startswith(head))
+
     def _receipts(self) -> list[str]:
         """Where answers are."""
         own = [topic for topic in self._transport.topics() if topic.startswith(self._topics.receipts_of(""))]
@@ -229,8 +238,10 @@ class Verification:
 
     def _first(self, topic: str) -> int:
         """The first offset that Kafka holds of any partition."""
-        partitions = self._transport.partitions(topic)
-        return max((self._transport.span(topic, p)[0] for p in partitions), default=0)
+        return max((self._transport.span(topic, p)[0] for p in self._lanes(topic)), default=0)
+
+    def _lanes(self, topic: str) -> tuple[int, ...]:
+        return self._transport.partitions(topic)
 
     def _times(self, topic: str) -> tuple[int, list[float]]:
         """The first offset that is held, and the time of each record."""
@@ -240,12 +251,14 @@ class Verification:
 
     def _cut(self, destinations: Iterable[str]) -> dict[str, float]:
         """Destinations whose beginning is deleted, with the time of the first record that is held."""
-        cut = {}
-        for topic in destinations:
-            low, high = self._transport.span(topic, 0)
+        cut: dict[str, float] = {}
+        for place in [(topic, p) for topic in destinations for p in self._lanes(topic)]:
+            low, high = self._transport.span(*place)
             if low > 0:
-                first = next(iter(self._read(topic)), None) if low < high else None
-                cut[topic] = NEVER if first is None else float(first.timestamp_ms)
+                found = between(self._transport, {place: (low, high)})
+                first = next(iter(found), None) if low < high else None
+                since = NEVER if first is None else float(first.timestamp_ms)
+                cut[place[0]] = max(cut.get(place[0], -NEVER), since)
         return cut
 
     def _read(self, *topics: str) -> Iterator[Record]:

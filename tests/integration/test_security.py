@@ -689,9 +689,8 @@ def test_topics_of_who_holds_nothing_go_while_the_job_runs(secured):
     until(lambda: "hilcast.deliver.idler" not in existing(), "the topic of who never had anything")
     assert "hilcast.deliver.idler" in secured.log.read_text(), "the job said so"
     assert {"hilcast.deliver.yves", "hilcast.deliver.alice", "hilcast.subscriptions.idler"} <= existing()
-    fences = AdminClient(librdkafka(secured.config("bootstrap"))).describe_configs(
-        [ConfigResource(ResourceType.TOPIC, "hilcast.deliver.yves")]
-    )
+    admin = secured.admin("bootstrap")
+    fences = admin.describe_configs([ConfigResource(ResourceType.TOPIC, "hilcast.deliver.yves")])
     assert [f.result()["min.insync.replicas"].value for f in fences.values()] == ["1"], "not even fenced"
     said = json.dumps({"filter": "x = 88"}).encode()
     assert secured.produce("bootstrap", "hilcast.subscriptions.idler", "b1/t/s1", said) is None

@@ -139,7 +139,7 @@ def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
             "offset": record.offset,
             "key": record.key,
             "value": record.value,
-            "headers": [{"key": name, "value": value} for name, value in (*record.headers, (STAMP, str(i).encode()))],
+            "headers": [{"key": name, "value": value} for name, value in ((STAMP, str(i).encode()), *record.headers)],
         }
         for i, record in enumerate(records)
     ]
@@ -154,5 +154,5 @@ def outputs_of(routing: Routing) -> list[tuple[int | None, Output]]:
             headers = [(h["key"], h["value"]) for h in row["headers"]]
             stamp = next((int(value) for name, value in headers if name == STAMP), None)
             kept = tuple(header for header in headers if header[0] != STAMP)
-            found.append((stamp, Output(row["topic"], row["key"], row["value"], kept)))
+            found.append((stamp, Output(row["topic"], row["key"], row["value"], kept, row["partition"])))
     return found

@@ -26,7 +26,7 @@ from __future__ import annotations
 import copy
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -44,6 +44,7 @@ from state.distribution.assignment import Assignment
 from state.errors import HilcastError, Quarantined
 from state.fitting import misfits
 from state.keys import UNROUTABLE, Key, home_key, index_keys
+from state.lanes import shared_lanes
 from state.limits import REPAIR_ROUNDS, fence_rounds
 from state.messages import Output, Record, speaker, split_key
 from state.names import owned
@@ -53,6 +54,7 @@ from state.routing.route import route
 from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot
 from state.signing import Keyring, all_signed, genuine_ones
+from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 from state.space.grid import Grid
 from state.topics import inboxes, published
 from tests.simulation.keeper import SimulatedKeeper
@@ -68,7 +70,10 @@ VERSIONS_KEPT = 4
 
 @dataclass
 class Log:
-    """Topics as lists of records, with a clock that only counts."""
+    """Topics as lists of records, with a clock that only counts.
+
+    A partition beyond the first is a list of its own, under the name that `lane` gives it.
+    """
 
     topics: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
     now_ms: int = 0
@@ -80,12 +85,28 @@ class Log:
         self.topics[topic] = []
         self.ids[topic] = f"{topic} of {self.now_ms}"
 
+    @staticmethod
+    def lane(topic: str, partition: int) -> str:
+        """Under which name the records of a partition are kept.
+
+        >>> Log.lane("t", 0), Log.lane("t", 2)
+        ('t', 't@2')
+        """
+        return f"{topic}@{partition}" if partition else topic
+
     def append(self, output: Output) -> Record:
         self.now_ms += 1
-        records = self.topics[output.topic]
-        record = Record(output.topic, 0, len(records), self.now_ms, output.key, output.value, output.headers)
+        partition = output.partition or 0
+        records = self.topics[self.lane(output.topic, partition)]
+        place = (output.topic, partition, len(records))
+        record = Record(*place, self.now_ms, output.key, output.value, output.headers)
         records.append(record)
         return record
+
+    def lanes(self, topics: Iterable[str]) -> list[str]:
+        """The names of all partitions of these topics; the first one need not exist yet."""
+        wanted = set(topics)
+        return sorted(wanted | {name for name in self.topics if name.split("@")[0] in wanted})
 
     def end(self, topic: str) -> int:
         return len(self.topics[topic])
@@ -171,7 +192,7 @@ class SimulatedDeployment:
     def publications(self) -> list[str]:
         """What the route query reads."""
         config = self.config.with_topics(self.world.log.topics)
-        return sorted({*input_topics(config), *published(config)})
+        return self.world.log.lanes([*input_topics(config), *published(config)])
 
     # ── generations ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -192,7 +213,8 @@ class SimulatedDeployment:
         self._install(meanwhile, lambda outputs: outputs)
 
     def _configure(self, config: Config) -> None:
-        if config.fingerprint() != self.config.fingerprint():
+        now, then = ((c.fingerprint(), c.settings.partitions) for c in (config, self.config))
+        if now != then:
             self.config = replace(config, deployment=replace(config.deployment, name=self.name, hosts=self.hosts))
             self.grids = self.world.grids(config)
 
@@ -407,7 +429,7 @@ class SimulatedDeployment:
         streams: dict[tuple[int, str], deque[Output]] = defaultdict(deque)
         for producer, some in enumerate(outputs):
             for output in some:
-                streams[producer, output.topic].append(output)
+                streams[producer, Log.lane(output.topic, output.partition or 0)].append(output)
         left = {name: rng.randint(0, len(some)) if crash else len(some) for name, some in streams.items()}
         waiting = [name for name, n in left.items() if n]
         while waiting:
@@ -508,7 +530,8 @@ class SimulatedDeployment:
         junctions = {name: self.junctions(name, rng) for name in self.config.types}
         known = self.config.distribution
         sharing = {broker: Sharing(assignment) for broker, assignment in self.assignments.items() if broker in known}
-        return Snapshot(self.config, f"{self.generation}.{self.batch}", junctions, sharing)
+        epoch = f"{self.generation}.{self.batch}"
+        return Snapshot(self.config, epoch, junctions, sharing, schemas=self.world.schemas)
 
     def routed(self, records: Sequence[Record], rng: random.Random | None = None) -> list[Output]:
         """What these records lead to, as one slice: nothing is written yet."""
@@ -583,6 +606,8 @@ class World:
         self.slices: Judge = lambda deployment, records, outputs, figures: None
         """Told of each slice that was routed."""
         self.posted = 0
+        self.schemas: Schemas = NO_SCHEMAS
+        """The schema registry, as route workers see it."""
         self.quarantined: set[tuple[str, int, int]] = set()
         """Records that no query could be got past."""
         self._grids: dict[str, dict[str, Grid]] = {}
@@ -604,7 +629,7 @@ class World:
 
     def samples(self, config: Config) -> dict[str, list[dict[str, object]]]:
         """What a generation that begins now knows of publications, for types that are pruned."""
-        topics = published(config.with_topics(self.log.topics))
+        topics = self.log.lanes(published(config.with_topics(self.log.topics)))
         return samples_of((r for topic in topics for r in self.log.topics[topic][-2 * SAMPLE_MAX :]), config)
 
     def facts(self) -> list[tuple[str, str, str, str, Fact]]:
@@ -679,7 +704,9 @@ class World:
         for publication in publications:
             self.posted += 1
             headers = (*publication.headers, (MARK, str(self.posted).encode()))
-            records.append(self.log.append(replace(publication, headers=headers)))
+            is_ours = publication.topic.startswith(self.config.topics.publications)
+            partition = self.posted % shared_lanes(self.config) if is_ours else 0
+            records.append(self.log.append(replace(publication, headers=headers, partition=partition)))
         return Posted(records, before)
 
     def route(self, between: Callable[[SimulatedDeployment], None] = SimulatedDeployment.route) -> None:
@@ -697,7 +724,7 @@ class World:
         outcomes = {mark_of(record.headers): Outcome(record) for record in posted.records}
         inputs = set(published(self.config.with_topics(self.log.topics)))
         for topic, records in self.log.topics.items():
-            if topic not in inputs:
+            if topic.split("@")[0] not in inputs:
                 for copy in records[posted.before.get(topic, 0) :]:
                     outcome = outcomes.get(mark_of(copy.headers))
                     if outcome is not None:
