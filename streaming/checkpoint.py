@@ -3,6 +3,7 @@
 CHECKPOINT/lock               held by the driver; names its process, its JVM and the boot of its host, or `closed`
 CHECKPOINT/generation.json    generation, fingerprint of the configuration, where the control query begins, and
                               the sample of publications that pruning decides by
+CHECKPOINT/attempt.json       the generation that was begun last, whether it came to anything or not
 CHECKPOINT/topics.json        Kafka's ids of the topics that it belongs to
 CHECKPOINT/followed.json      the same of the topics that patterns matched, whether they are still there or not
 CHECKPOINT/quarantine.json    records that a query cannot be got past, by query: topic, partition and offset
@@ -100,6 +101,20 @@ class Checkpoint:
         for old in self.path.glob("control-*"):
             if old.name != f"control-{generation.number}":
                 shutil.rmtree(old, ignore_errors=True)
+
+    def attempt(self, number: int) -> None:
+        """A generation is begun: its number is used up."""
+        self._replace("attempt.json", number)
+
+    def attempted(self) -> int:
+        """The last number that is used up, 0 if none is."""
+        try:
+            return int(json.loads((self.path / "attempt.json").read_text()))
+        except FileNotFoundError:
+            return 0
+        except (ValueError, TypeError) as error:
+            _log.error("attempt.json is damaged, it is not known which generation was begun last: %s", error)
+            return 0
 
     def topics(self) -> dict[str, str]:
         """Kafka's ids of the topics that the state here belongs to; nothing where they are not known."""

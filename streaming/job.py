@@ -37,6 +37,7 @@ from state.topics import guarded
 from state.warm import warm
 from streaming.agreement import file_hash, merged, proposal
 from streaming.broker_clock import BrokerClock
+from streaming.building import FAILED
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.generations import Generations, Seeded
 from streaming.group_keeper import GroupKeeper
@@ -57,6 +58,8 @@ from streaming.writer import DriverWriter
 
 SAY_AFTER_S = 2.0
 """A start that takes longer says what it waits for."""
+BUILDS_MAX = 3
+"""A configuration for which Spark could not build a generation so often in a row is not taken."""
 _log = logger("job")
 
 
@@ -85,6 +88,8 @@ class Job:
         self.succession: Succession | None = None
         self.inbox_ids: dict[str, str] = {}
         """Kafka's ids of clients' own inboxes, as they were at the start."""
+        self._vain = 0
+        """How many builds in a row Spark could not carry out."""
         self._refused = 0
         """The version of the configuration that this deployment cannot take."""
 
@@ -134,6 +139,7 @@ class Job:
             self._look,
             self.topics.ids,
         )
+        self.generations.spark = self.queries.builder
         self._warming(self.queries.wake)
         metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
         if metrics is not None:
@@ -376,14 +382,15 @@ class Job:
             if succession.claimed:
                 raise
             self.succession = None
-            if error.code.startswith("kafka-"):
+            self._vain += error.code == FAILED
+            if error.code.startswith("kafka-") or (error.code == FAILED and self._vain < BUILDS_MAX):
                 _log.warning("generation %d is not built, and tried again: %s", succession.number, error)
                 return
             self._refuse(succession.config.version, [str(error)])
             return
         self._take(succession.config)
         self._take_office(succession.number)
-        self.succession = None
+        self.succession, self._vain = None, 0
 
     # ── office: what is kept for one generation ─────────────────────────────────────────────────────────────────
 
