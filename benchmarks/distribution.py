@@ -22,16 +22,15 @@ from functools import cache
 import numpy as np
 from matplotlib import pyplot
 
+from benchmarks.peers.delivery_costs import account
 from benchmarks.report import claim, conclude, save, show, unmet
 from benchmarks.workloads import stock
-from state.distribution.cells import CellGrid
+from state.distribution.cell_grid import CellGrid
 from state.distribution.groups import CATCH_ALL, Groups
 from state.distribution.method import (
     NEVER,
     CostModel,
-    account,
     choose,
-    choose_dense,
     fit_threshold,
     sizes_of,
 )
@@ -121,7 +120,7 @@ def improvement(some: Market, groups: Groups, thresholds: np.ndarray) -> np.ndar
     grouped, span = some.group_costs(groups), some.unicast.sum() - some.ideal.sum()
     results = []
     for t in thresholds:
-        choice = choose_dense(some.interested, of_event, members, t)
+        choice = choose(*np.nonzero(some.interested), of_event, members, t)
         cost = np.where(choice.group == CATCH_ALL, some.unicast, grouped).sum()
         results.append(100 * (some.unicast.sum() - cost) / span)
     return np.array(results)

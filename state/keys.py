@@ -91,9 +91,3 @@ def index_parts(config: Config, type_name: str) -> list[str]:
 def index_keys(config: Config, brokers: tuple[str, ...]) -> list[Key]:
     """Every key of these brokers that owns an index, in a fixed order."""
     return [Key(b, t, part) for b in brokers for t in config.types for part in index_parts(config, t)]
-
-
-def home_keys(config: Config, brokers: tuple[str, ...]) -> list[Key]:
-    """Every home key of these brokers, in a fixed order."""
-    shards = range(config.settings.home_shards)
-    return [Key(b, t, f"home:{i}") for b in brokers for t in config.types for i in shards]

@@ -20,7 +20,7 @@ import numpy as np
 from state.arrays import Ints
 from state.config import THRESHOLD, Distribution
 from state.distribution.assignment import Assignment, TypeGroups
-from state.distribution.cells import CellGrid
+from state.distribution.cell_grid import CellGrid
 from state.distribution.groups import CATCH_ALL, Groups
 from state.distribution.method import FIT_MIN, fitted
 from state.space.boxes import Boxes, Ranks

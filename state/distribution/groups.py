@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from state.arrays import Bools, Floats, Ints
-from state.distribution.cells import CellGrid, best_cells
+from state.distribution.cell_grid import CellGrid, best_cells
 from state.distribution.clustering import CLUSTERINGS, expected_waste, unions, waste
 from state.space.boxes import Boxes, Ranks
 

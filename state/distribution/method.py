@@ -81,12 +81,6 @@ def choose(
     return Choice(rows[rest], clients[rest], np.where(send, groups, CATCH_ALL), broadcast)
 
 
-def choose_dense(interested: Bools, groups: Ints, members: Bools, threshold: float) -> Choice:
-    """`choose` for bool (events, clients)."""
-    rows, clients = np.nonzero(interested)
-    return choose(rows, clients, groups, members, threshold)
-
-
 def served_by_group(rows: Ints, clients: Ints, groups: Ints, members: Bools) -> Bools:
     """Tell for each pair whether the client is a member of the event's group."""
     group = groups[rows]
@@ -117,41 +111,6 @@ class CostModel:
         0.55
         """
         return (self.discard + self.write / size) / (self.discard + self.write)
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """What a batch of choices costs, in copies and bytes."""
-
-    copies_written: int
-    bytes_written: int
-    copies_useful: int
-    copies_discarded: int
-    bytes_discarded: int
-
-    def cost(self, model: CostModel) -> float:
-        return model.write * self.bytes_written + model.discard * self.bytes_discarded
-
-
-def account(
-    choice: Choice, rows: Ints, clients: Ints, members: Bools, sizes: Ints, listeners: Bools | None = None
-) -> Ledger:
-    """Count what a choice for the interested pairs writes and wastes; `sizes` are the bytes of each event."""
-    n = len(choice.group)
-    unicasts = np.bincount(choice.unicast_rows, minlength=n)
-    to_group = choice.group != CATCH_ALL
-    written = unicasts + to_group + choice.broadcast
-    audience = 0 if listeners is None else int(listeners.sum())
-    read = unicasts + sizes_of(choice.group, members) + choice.broadcast * audience
-    useful = np.bincount(rows, minlength=n)
-    discarded = read - useful
-    return Ledger(
-        int(written.sum()),
-        int((written * sizes).sum()),
-        int(useful.sum()),
-        int(discarded.sum()),
-        int((discarded * sizes).sum()),
-    )
 
 
 def fit_threshold(shares: Floats, below: Floats, above: Floats) -> tuple[float, float]:

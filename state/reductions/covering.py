@@ -11,6 +11,8 @@ from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes
 from state.space.packing import Geometry
 
+MANY = 32
+"""Entries that come together from which on one pass is the cheaper way."""
 FORWARD = Decision(False, reason="no single active entry covers it")
 
 
@@ -18,7 +20,8 @@ class Covering(Withholding):
     """Forwards what no single other entry covers.
 
     Guarantee: exact: the union of what is forwarded is the union of the live entries.
-    Cost: O(active boxes * d) an entry, compiled; a removal re-tests just what the entry had been covering.
+    Cost: two questions to a tree of the active boxes an entry; many at once are one compiled pass (`pairwise.py`). A
+    removal re-tests just what the entry had been covering.
 
     >>> c = Covering(Boxes.everything(1))
     >>> wide, narrow = Boxes.of([([0], [9])]), Boxes.of([([2], [3])])
@@ -29,6 +32,8 @@ class Covering(Withholding):
     (['narrow'], ('wide',))
     """
 
+    many = MANY
+
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
         super().__init__(domain)
         read(NoSettings, parameters)
@@ -36,6 +41,28 @@ class Covering(Withholding):
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         coverer = self._active.coverer(boxes)
         return FORWARD if coverer is None else Decision(True, (coverer,), "one active entry contains it")
+
+    def _put_in_all(self, entries: dict[str, Boxes]) -> None:
+        """The same in one compiled pass, where there are many."""
+        if len(entries) < self.many:
+            super()._put_in_all(entries)
+            return
+        some = {id: boxes for id, boxes in entries.items() if len(boxes)}
+        coverers, left = self._active.take_in(some)
+        passive = {}
+        for id, boxes in entries.items():
+            coverer = coverers.get(id)
+            for inner, inside in left.get(id, ()):
+                self._before.setdefault(inner, inside)
+                passive[inner] = inside
+                self._hand_down(inner, (id,))
+            if coverer is None and id in some:
+                self._before.setdefault(id, None)
+                continue
+            passive[id] = boxes
+            if coverer is not None:
+                self._link(id, (coverer,))
+        self._passive.extend(passive)
 
     def check(self) -> None:
         """Also: each passive entry has one coverer, which contains it; no active one contains another."""

@@ -8,7 +8,8 @@ import numpy as np
 
 from state.arrays import Bools, Ints
 from state.kernels import njit
-from state.reductions.row_tree import LEAST, MOST, RowTree, between
+from state.reductions.pairwise import PairwiseTree
+from state.reductions.row_tree import LEAST, MOST, between
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry, PackedEntries, pack_boxes, pack_numbers
 
@@ -100,7 +101,7 @@ class EntryRows:
         """Lows, then highs, of each box."""
         self._owners, self._marks = np.empty(capacity, np.int64), np.empty(capacity, bool)
         self._n = 0
-        self._tree: RowTree | None = None
+        self._tree: PairwiseTree | None = None
         self._scanned = 0
         """Rows that were looked at since there are so many."""
 
@@ -133,6 +134,65 @@ class EntryRows:
                 self._tree.add(row)
         self.size += n
         self.marked += 0 if marks is None else int(marks.sum())
+
+    def extend(self, entries: dict[str, Boxes]) -> None:
+        """Take entries in, as the last. Cost: O(boxes) in a few passes; a tree takes them in one compiled one."""
+        start, end = self._append(entries)
+        if self._tree is not None:
+            self._tree.add_all(start, end)
+
+    def _append(self, entries: dict[str, Boxes]) -> tuple[int, int]:
+        """Write the rows of entries behind the others; no tree knows them yet."""
+        sizes = np.fromiter((len(boxes) for boxes in entries.values()), np.int64, len(entries))
+        boxes = Boxes.concatenated(list(entries.values()), self._d)
+        n = len(boxes)
+        if self._n + n > len(self._owners):
+            self._make_room(n)
+        start, end = self._n, self._n + n
+        self._points[start:end, : self._d], self._points[start:end, self._d :] = boxes.lows, boxes.highs
+        self._owners[start:end] = np.repeat(np.arange(self._next, self._next + len(entries)), sizes)
+        self._marks[start:end] = False
+        assert self.entries.keys().isdisjoint(entries)
+        self.entries |= entries
+        self._start.update(zip(entries, (start + np.cumsum(sizes) - sizes).tolist(), strict=True))
+        numbers = range(self._next, self._next + len(entries))
+        self._ids.update((number, id) for number, id, k in zip(numbers, entries, sizes.tolist(), strict=True) if k)
+        self._next += len(entries)
+        self._n, self.size = end, self.size + n
+        return start, end
+
+    def take_in(self, entries: dict[str, Boxes]) -> tuple[dict[str, str], dict[str, list[tuple[str, Boxes]]]]:
+        """Take in, one after another, the entries that no entry covers; those that one contains leave.
+
+        Returns who covers each that is covered, at the moment it came; and by the id of a new one who left for it.
+        What is covered or left is not here afterwards. No entry is marked, and none of `entries` is empty.
+        Cost: that of asking the tree twice for each, compiled (`pairwise.py`).
+        """
+        assert not self.marked
+        start, end = self._append(entries)
+        if self._tree is None:
+            live = self.live()
+            self._tree = PairwiseTree(self._points, live[live < start])
+        firsts = np.fromiter((self._start[id] for id in entries), np.int64, len(entries))
+        by, retired = self._tree.take_in(self._owners[: self._n], firsts, np.diff(firsts, append=end))
+        news, names = list(entries), self._ids
+        covered = np.flatnonzero(by >= 0).tolist()
+        coverers = {news[i]: names[number] for i, number in zip(covered, by[covered].tolist(), strict=True)}
+        first = self._next - len(news)
+        for i in covered:
+            self._forget(first + i)
+        left: dict[str, list[tuple[str, Boxes]]] = {}
+        for number, i in retired.tolist():
+            left.setdefault(news[i], []).append(self._forget(number))
+        return coverers, left
+
+    def _forget(self, number: int) -> tuple[str, Boxes]:
+        """Strike an entry whose rows are dead already."""
+        id = self._ids.pop(number)
+        boxes = self.entries.pop(id)
+        del self._start[id]
+        self.size -= len(boxes)
+        return id, boxes
 
     def fill(self, entries: dict[str, Boxes], boxes: Boxes, marks: Bools | None = None) -> None:
         """Become `entries`, whose boxes are `boxes` in their order; was empty."""
@@ -179,7 +239,7 @@ class EntryRows:
             self._start[id] = start
             start += len(boxes)
         if had_tree and n >= ROWS_MIN:
-            self._tree = RowTree(self._points, np.arange(n))
+            self._tree = PairwiseTree(self._points, np.arange(n))
 
     def packed(self) -> PackedEntries:
         """The entries in their order."""
@@ -268,12 +328,12 @@ class EntryRows:
             return tree.between(floor, ceiling)
         return _scan(self._points[: self._n], self._owners[: self._n], floor, ceiling)
 
-    def _asked(self) -> RowTree | None:
+    def _asked(self) -> PairwiseTree | None:
         """The tree to ask, built once scans have cost as much; None while scans will do."""
         if self._tree is None and self._n >= ROWS_MIN:
             self._scanned += self._n
             if self._scanned > SCANS_MAX * self._n:
-                self._tree = RowTree(self._points, self.live())
+                self._tree = PairwiseTree(self._points, self.live())
         return self._tree
 
     def check(self) -> None:
@@ -317,4 +377,6 @@ def warm() -> None:
         rows.meeting(np.array([i]), np.array([i]))
         rows.containing(np.array([i]), np.array([i]))
     rows.remove("0")
+    rows.take_in({"many": Boxes.of([([0], [1]), ([3], [4])]), "more": Boxes.of([([0], [9])])})
+    rows.extend({"last": Boxes.of([([0], [1])])})
     entry_boxes(Boxes.of([([0], [1]), ([3], [4])]))

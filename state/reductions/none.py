@@ -24,3 +24,9 @@ class Unreduced(Withholding):
 
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         return FORWARD
+
+    def _put_in_all(self, entries: dict[str, Boxes]) -> None:
+        some = {id: boxes for id, boxes in entries.items() if len(boxes)}
+        self._before = dict.fromkeys(some) | self._before
+        self._active.extend(some)
+        self._passive.extend({id: boxes for id, boxes in entries.items() if id not in some})

@@ -209,6 +209,24 @@ def insert(
 
 
 @njit
+def insert_all(
+    bounds: Ranks,
+    parts: Ranks,
+    links: Links,
+    chain: Links,
+    points: Ranks,
+    first: int,
+    end: int,
+    used: int,
+    scale: Floats,
+) -> int:
+    """Take the rows first..end - 1 in; return the number of nodes (there must be room for two more each)."""
+    for row in range(first, end):
+        used = insert(bounds, parts, links, chain, points, row, used, scale)
+    return used
+
+
+@njit
 def remove(parts: Ranks, links: Links, chain: Links, points: Ranks, row: int) -> None:
     """Take a row out; its numbers are what they were when it came."""
     node = 0
@@ -303,13 +321,26 @@ class RowTree:
 
     def add(self, row: int) -> None:
         """Take in a row of `points`."""
-        if self._used + 2 > len(self._links):
-            self._grow()
+        self._make_room(1)
         self._used = int(
             insert(self._bounds, self._parts, self._links, self._chain, self._points, row, self._used, self._scale)
         )
         self._count += 1
         self._changed()
+
+    def add_all(self, first: int, end: int) -> None:
+        """Take in the rows first..end - 1 of `points`: one by one, or where they are most of them all anew."""
+        if end - first > self._count:
+            self._build(np.concatenate([self.rows(), np.arange(first, end)]))
+            return
+        self._make_room(end - first)
+        self._used = int(
+            insert_all(
+                self._bounds, self._parts, self._links, self._chain, self._points, first, end, self._used, self._scale
+            )
+        )
+        self._count += end - first
+        self._changed(end - first)
 
     def remove(self, row: int) -> None:
         """Take out a row, whose numbers are still what they were."""
@@ -317,14 +348,17 @@ class RowTree:
         self._count -= 1
         self._changed()
 
-    def _changed(self) -> None:
-        self._changes += 1
+    def _changed(self, rows: int = 1) -> None:
+        self._changes += rows
         if self._changes > self._count + CHANGES_MIN:
             self._build(self.rows())
 
-    def _grow(self) -> None:
+    def _make_room(self, rows: int) -> None:
+        """Room for the nodes that so many rows may need."""
+        if self._used + 2 * rows <= len(self._links):
+            return
         bounds, parts, links = self._bounds, self._parts, self._links
-        self._allocate(2 * len(links))
+        self._allocate(2 * len(links) + 2 * rows)
         self._bounds[: len(links)], self._parts[: len(links)], self._links[: len(links)] = bounds, parts, links
 
     # --- questions

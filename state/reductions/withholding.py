@@ -100,8 +100,7 @@ class Withholding(ABC):
             if before is not None and id in news:
                 leaving.append(id)
         again = self._take_out(leaving) if leaving else {}
-        for id, boxes in largest_first(news | again, self._domain):
-            self._put_in(id, boxes)
+        self._put_in_all(dict(largest_first(news | again, self._domain)))
         self._counts["promoted"] += sum(id in self._active for id in again)
         if leaving:
             self._settle()
@@ -129,6 +128,11 @@ class Withholding(ABC):
     def _settle(self) -> None:  # noqa: B027 most methods have nothing to do
         """What a method does when entries left and the others are judged, before the step is told."""
 
+    def _put_in_all(self, entries: dict[str, Boxes]) -> None:
+        """Judge entries in their order; a method may have a way to judge many at once."""
+        for id, boxes in entries.items():
+            self._put_in(id, boxes)
+
     def _put_in(self, id: str, boxes: Boxes) -> None:
         found = self._judge(id, boxes, self._counts) if len(boxes) else EMPTY
         if not found.covered:
@@ -155,8 +159,12 @@ class Withholding(ABC):
         return boxes
 
     def _retire(self, id: str, group: tuple[str, ...]) -> None:
-        """An active entry becomes passive; in the groups it was in, its own group stands for it."""
+        """An active entry becomes passive."""
         self._passive.add(id, self._deactivate(id))
+        self._hand_down(id, group)
+
+    def _hand_down(self, id: str, group: tuple[str, ...]) -> None:
+        """In the groups that an entry was in, its own group stands for it from now on."""
         for heir in self._covers.pop(id, {}):
             members = (group if member == id else (member,) for member in self._group[heir])
             self._link(heir, tuple(dict.fromkeys(chain.from_iterable(members))))

@@ -22,7 +22,7 @@ import numpy as np
 
 from state.arrays import Bools, Ints
 from state.distribution.assignment import BROADCAST, Assignment
-from state.distribution.cells import CellGrid
+from state.distribution.cell_grid import CellGrid
 from state.distribution.groups import CATCH_ALL, group_of_cells
 from state.distribution.method import NEVER, Choice, choose, served_by_group, sizes_of
 from state.routing.junction import Junction, Pairs

@@ -21,13 +21,13 @@ from state.control.protocol import Advertised, Amend, Change, Entry, Expire, For
 from state.control.streams import Outbox, seeds
 from state.errors import HilcastError
 from state.index_mark import Mark
-from state.keys import Key, home_key, home_keys, index_keys, shard
+from state.keys import Key, home_key, index_keys, shard
 from state.messages import Output, Record
 from state.redis_index import RedisIndex
 from state.signing import Keyring, genuine
 from state.space.boxes import Boxes
 from state.space.packing import Packed, pack, unpack
-from tests.simulation.invariants import check
+from tests.simulation.invariants import check, home_keys
 from tests.simulation.wire import Event
 from tests.simulation.world import World
 

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from state.distribution.cells import CellGrid
+from state.distribution.cell_grid import CellGrid
 from state.distribution.clustering import CLUSTERINGS
 from state.distribution.groups import CATCH_ALL, Groups
 from state.space.boxes import Boxes

@@ -8,15 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.workloads import stock
-from state.distribution.cells import CellGrid
+from state.distribution.cell_grid import CellGrid
 from state.distribution.groups import CATCH_ALL, Groups
 from state.distribution.method import (
     FIT_MIN,
     NEVER,
     CostModel,
-    account,
     choose,
-    choose_dense,
     fit_threshold,
     fitted,
 )
@@ -71,59 +69,21 @@ def test_each_interested_client_is_served_once(batch, threshold, loud):
         assert served == wanted
 
 
-@given(batch=batches(), threshold=THRESHOLDS)
-@settings(max_examples=60, deadline=None)
-def test_dense_and_pairs_choose_alike(batch, threshold):
-    """A table of booleans is decided as its pairs are."""
-    interested, groups, members, _ = batch
-    dense = choose_dense(interested, groups, members, threshold)
-    pairs = choose(*np.nonzero(interested), groups, members, threshold)
-    for name in ("unicast_rows", "unicast_clients", "group", "broadcast"):
-        assert np.array_equal(getattr(dense, name), getattr(pairs, name))
-
-
 def test_thresholds_at_their_ends():
     """t = 0 sends all that interests a member to its group; NEVER sends nothing there; share = t is enough."""
     members = np.ones((1, 100), dtype=bool)
     interested = np.zeros((1, 100), dtype=bool)
     interested[0, :7] = True
     group = np.array([0])
+
+    def choose_dense(interested, group, members, threshold):
+        return choose(*np.nonzero(interested), group, members, threshold)
+
     assert choose_dense(interested, group, members, 0.0).group.tolist() == [0]
     assert choose_dense(interested, group, members, 0.07).group.tolist() == [0]
     assert choose_dense(interested, group, members, 0.0701).group.tolist() == [CATCH_ALL]
     assert choose_dense(interested, group, members, NEVER).group.tolist() == [CATCH_ALL]
     assert choose_dense(~members, group, members, 0.0).group.tolist() == [CATCH_ALL]
-
-
-@given(batch=batches(), threshold=THRESHOLDS, loud=THRESHOLDS, seed=st.integers(0, 99))
-@settings(max_examples=100, deadline=None)
-def test_the_ledger_counts_every_copy(batch, threshold, loud, seed):
-    """Copies and bytes written, useful and thrown away are those of handing each copy over one by one."""
-    interested, groups, members, listeners = batch
-    sizes = np.random.default_rng(seed).integers(1, 100, len(groups))
-    rows, clients = np.nonzero(interested)
-    choice = choose(rows, clients, groups, members, threshold, listeners, loud)
-    ledger = account(choice, rows, clients, members, sizes, listeners)
-    written, written_bytes, useful, discarded, discarded_bytes = 0, 0, 0, 0, 0
-    for e, size in enumerate(sizes.tolist()):
-        audiences = [[c] for c in choice.unicast_clients[choice.unicast_rows == e].tolist()]
-        if choice.group[e] != CATCH_ALL:
-            audiences.append(np.flatnonzero(members[choice.group[e]]).tolist())
-        if choice.broadcast[e]:
-            audiences.append(np.flatnonzero(listeners).tolist())
-        got = set()
-        for audience in audiences:
-            written, written_bytes = written + 1, written_bytes + size
-            for client in audience:
-                good = interested[e, client] and client not in got
-                got.add(client)
-                useful += good
-                discarded += not good
-                discarded_bytes += 0 if good else size
-    counted = (ledger.copies_written, ledger.bytes_written, ledger.copies_useful)
-    assert counted == (written, written_bytes, useful)
-    assert (ledger.copies_discarded, ledger.bytes_discarded) == (discarded, discarded_bytes)
-    assert ledger.cost(CostModel(2.0, 0.5)) == 2.0 * written_bytes + 0.5 * discarded_bytes
 
 
 @given(size=st.integers(1, 60), write=st.sampled_from([1.0, 3.0]), discard=st.sampled_from([0.0, 0.15, 1.0]))
@@ -192,7 +152,7 @@ def test_on_the_stock_market_everybody_interested_receives():
     interested = np.zeros((len(points), len(net)), dtype=bool)
     interested[rows, nodes] = True
     members = np.pad(groups.members(), ((0, 0), (0, len(net) - groups.members().shape[1])))
-    choice = choose_dense(interested, groups.group_of(points), members, 0.15)
+    choice = choose(*np.nonzero(interested), groups.group_of(points), members, 0.15)
     assert (choice.group != CATCH_ALL).sum() > 50
     assert len(choice.unicast_rows) > 50
     received = np.zeros_like(interested)

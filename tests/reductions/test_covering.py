@@ -1,4 +1,6 @@
-"""The baselines, `none` and pairwise covering, under the contract; and an entry that leaves with what it covers."""
+"""The baselines, `none` and pairwise covering, under the contract: one by one, many at once, who leaves with whom."""
+
+from random import Random
 
 from state.reductions.covering import Covering
 from state.reductions.none import Unreduced
@@ -20,6 +22,16 @@ TestCoveringOfIntervals = machine(NESTED).TestCase
 TestNone = machine(NONE).TestCase
 
 WIDE, NARROW, OTHER = (Boxes.of([([low], [high])]) for low, high in ((0, 9), (2, 3), (20, 30)))
+
+
+class AtOnce(Covering):
+    """Covering that judges however few entries in one pass."""
+
+    many = 1
+
+
+AT_ONCE = contract(AtOnce, SPACE)
+TestCoveringAtOnce = machine(AT_ONCE).TestCase
 
 
 def covering() -> Covering:
@@ -68,3 +80,34 @@ def test_a_decoded_one_promotes_in_the_same_order():
     deltas = [reduction.update({}, ["all", "high", "low"]) for reduction in (kept, decoded)]
     assert [list(delta.added) for delta in deltas] == [["in high", "in low"]] * 2
     assert kept.encode() == decoded.encode()
+
+
+def test_many_at_once_are_judged_as_one_by_one():
+    """Equal deltas, in the same order, and equal bytes, whether a step is one pass or many judgements."""
+    retired = 0.0
+    for seed in range(9):
+        random, last = Random(seed), (4, 40, 400)[seed % 3]
+        domain = Boxes.of([([0, 0], [last, last])])
+        at_once, one_by_one = AtOnce(domain), Covering(domain)
+        one_by_one.many = 10**9
+        live: list[str] = []
+        for _ in range(6):
+            added = {f"e{random.randrange(900)}": drawn(random, last) for _ in range(random.choice([3, 40, 400]))}
+            removed = random.sample(live, min(len(live), random.choice([0, 5, 60])))
+            deltas = [reduction.update(added, removed) for reduction in (at_once, one_by_one)]
+            assert list(deltas[0].added.items()) == list(deltas[1].added.items())
+            assert deltas[0].removed == deltas[1].removed
+            assert at_once.encode() == one_by_one.encode()
+            live = list(at_once._active.entries | at_once._passive.entries)
+        at_once.check()
+        retired += at_once.stats()["retired"]
+    assert retired > 0, "this shows little"
+
+
+def drawn(random: Random, last: int) -> Boxes:
+    """An entry of up to three boxes, most of them small: few are covered, many are alike."""
+    boxes = []
+    for _ in range(random.randrange(4)):
+        lows = [random.randrange(last + 1) for _ in SPACE.low]
+        boxes.append(tuple([low, min(last, low + random.choice([0, 0, 1, 4, last // 4]))] for low in lows))
+    return SPACE._disjoint(boxes)

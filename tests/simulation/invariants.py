@@ -13,13 +13,20 @@ from dataclasses import dataclass
 
 from state.advertisements.queue import size
 from state.compiled_part import CompiledPart, LocalEntry
+from state.config import Config
 from state.control.facts import Kind, Name
 from state.control.home import Home
 from state.control.part import Part
 from state.control.protocol import Advertised
-from state.keys import Key, home_keys, index_keys
+from state.keys import Key, index_keys
 from state.space.packing import Packed, pack
 from tests.simulation.world import World
+
+
+def home_keys(config: Config, brokers: tuple[str, ...]) -> list[Key]:
+    """Every home key of these brokers, in a fixed order."""
+    shards = range(config.settings.home_shards)
+    return [Key(b, t, f"home:{i}") for b in brokers for t in config.types for i in shards]
 
 
 @dataclass(frozen=True)

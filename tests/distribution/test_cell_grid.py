@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.distribution.cells import CellGrid, best_cells
+from state.distribution.cell_grid import CellGrid, best_cells
 from state.space.boxes import Boxes
 from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN
 
