@@ -333,6 +333,11 @@ class Job:
         if self.reloading.is_set():
             self.reloading.clear()
             self._reload()
+        if self.registry.agreements.contested and self.registry.agreements.agreed is not None:
+            _log.warning(
+                "two configurations were sent as version %d: the last one counts", self.registry.agreements.version
+            )
+            self._propose(bytes(self.registry.agreements.agreed.shared))
         if self.queries.unreadable:
             _log.error("a state cannot be read: a new generation is built from the registry")
             self.succession = self._successor(self.config)
