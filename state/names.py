@@ -19,6 +19,8 @@ ENVELOPE_HEADERS = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_broke
 """What an event says of itself, as record headers: CloudEvents in binary mode."""
 OUR_HEADERS = "hilcast_"
 """Headers of this beginning are ours to write, and not passed on."""
+UNREADABLE = "\ufffd"
+"""Stands in a header's name for bytes that are no UTF-8: Kafka takes any, and its clients put this in their place."""
 FORMAT_HEADER = "ce_dataformat"
 """An extension of CloudEvents: what the value is written in, where that is not what its type says."""
 

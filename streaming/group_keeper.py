@@ -17,10 +17,12 @@ from infra.kafka import open_transport
 from infra.kafka.reading import between, every
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.kafka.transport import Partition, missing_topic
+from infra.logs import logger
 from infra.schema_registry import prompt_schemas
 from state.config import Config
 from state.control.facts import Fact
 from state.distribution.regrouping import Announce, Close, Effect, Measure, Prepare, Regrouping, Switch
+from state.errors import HilcastError
 from state.messages import Record, Span, read_reader, read_spans, write_spans
 from state.redis_index import RedisIndex
 from state.topics import published
@@ -29,6 +31,7 @@ from streaming.registry import FactKey
 
 SAMPLE = 1000
 """Publications of each partition that are looked at before groups are formed or judged."""
+_log = logger("groups")
 
 
 class GroupKeeper:
@@ -128,10 +131,25 @@ class GroupKeeper:
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_spans(self) -> dict[tuple[str, str], list[Span]]:
-        """What clients have been told, all of it: what is not known here would be taken from them."""
+        """What clients have been told, all of it: what is not known here would be taken from them.
+
+        A record that cannot be read is a stranger's: what was said before it counts, and is said again, for Kafka
+        keeps the last record of a key only.
+        """
         spans: dict[tuple[str, str], list[Span]] = {}
+        damaged: set[tuple[str, str]] = set()
         for record in every(self._transport, self.config.topics.groups):
-            spans[read_reader(record)] = read_spans(record)
+            reader = read_reader(record)
+            try:
+                spans[reader] = read_spans(record)
+                damaged.discard(reader)
+            except HilcastError as error:
+                damaged.add(reader)
+                _log.error("passed over: %s", error)
+        for reader in sorted(damaged & set(spans)):
+            output = write_spans(self.config.topics, *reader, spans[reader])
+            self._produce(output.topic, output.key, output.value)
+        self._flush()
         return {reader: of for reader, of in spans.items() if of}
 
     def _newest(self) -> list[Record]:

@@ -3,7 +3,7 @@
     every 0.25 s   registry and timers; something to do for idle workers
     every second   index parts that Redis lost; groups; figures for `status` and the metrics
     every 5 s      topics that were deleted under us; destinations that nothing can be written to (at once, where the
-                   route query has failed); topics that a pattern of sources matches
+                   route query has failed); topics that a pattern of sources matches; transactions left open
 
 A duty that Kafka or Redis does not let it do now is done the next time.
 """
@@ -25,7 +25,9 @@ from state.control.protocol import Renew, Republish
 from state.errors import HilcastError
 from state.keys import Key, index_keys
 from state.redis_index import RedisIndex
+from state.routing.envelope import input_topics
 from state.space.grid import Grid
+from state.topics import inboxes
 from streaming.boot import Boot
 from streaming.broker_clock import BrokerClock
 from streaming.closed import ClosedDestinations
@@ -96,6 +98,8 @@ class Watch:
         self._beaten = (float("-inf"), 0)
         self._republished: dict[Key, float] = {}
         self._told: dict[str, float] = {}
+        self._held: dict[tuple[str, int], int] = {}
+        """Where transactions were open at the last look."""
         self._forged = 0
         """Records of the registry that are not genuine, as far as they are counted."""
         self._duties = [
@@ -108,6 +112,7 @@ class Watch:
             _Duty(TOPICS_S, self.watch_destinations),
             _Duty(TOPICS_S, self._watch_sources),
             _Duty(TOPICS_S, self._watch_inboxes),
+            _Duty(TOPICS_S, self._watch_transactions),
         ]
 
     def look(self) -> None:
@@ -268,6 +273,19 @@ class Watch:
         """Note which clients' own inboxes there are: one that is deleted and made again must not pass for the old."""
         if self.config.security.own:
             self._inboxes(self.topics.ids(self.config.with_own(self.topics.existing()).inbox_topics))
+
+    def _watch_transactions(self) -> None:
+        """Say which transaction nobody ends: what stands behind it cannot be read, by us or by anybody."""
+        topics = [*inboxes(self.config), *input_topics(self.config), self.config.topics.control]
+        held = self.topics.held_back([*topics, self.config.topics.registry])
+        left = sorted(place for place, offset in held.items() if self._held.get(place) == offset)
+        self._held = held
+        if left:
+            where = ", ".join(f"{topic}/{number} from offset {held[topic, number]}" for topic, number in left[:5])
+            self._tell(
+                f"an open transaction holds back {where}{' ...' if len(left) > 5 else ''}: nothing behind it can be "
+                "read until its producer ends it or Kafka aborts it (docs/operations.md)"
+            )
 
     def _guard_topics(self) -> None:
         """Stop if a topic is lost that must not be; twice unseen is gone, for a node may just not know of it yet."""

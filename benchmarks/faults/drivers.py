@@ -102,27 +102,17 @@ class PausedDriver(SecondElsewhere):
             scene.outcome.findings.append(f"the superseded driver did not say so: {scene.job.said()[-200:]!r}")
 
 
-class ClockOff(Fault):
-    """The clock of the job's Python is ten minutes off for a while, then right again: a step each way."""
+class Changed(Fault):
+    """The job's Python is another one for a while: `text` is run before anything else in each of its processes."""
 
     ends = True
     bound_s = 120.0
-
-    def __init__(self, name: str, off_s: int) -> None:
-        self.name = f"clock-{name}"
-        self.off_s = off_s
-        self.expects = "leases are judged by Kafka's clock, groups by their order; nothing is lost"
-
-    def prepare(self, scene: Scene) -> None:
-        name = scene.deployment.types[0]
-        value = {"client": "mallory", "filter": "symbol = 'mallory'", "ttl_ms": OFF_S * 1000 // 2}
-        keys = [f"b{n}/{name}/clock{scene.rng.randrange(10**6)}" for n in range(1, 6)]
-        scene.notes["leases"] = [scene.load.send("subscriptions", key, value) for key in keys]
+    text = ""
 
     def strike(self, scene: Scene) -> None:
-        folder = Path(scene.deployment.folder / f"clock{self.off_s}")
+        folder = Path(scene.deployment.folder / self.name)
         folder.mkdir(exist_ok=True)
-        (folder / "sitecustomize.py").write_text(CLOCK.format(off=self.off_s))
+        (folder / "sitecustomize.py").write_text(self.text)
         scene.job.end()
         path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
         scene.restart(PYTHONPATH=path)
@@ -133,11 +123,37 @@ class ClockOff(Fault):
         scene.job.end()
         scene.restart()
 
+
+class ClockOff(Changed):
+    """The clock of the job's Python is ten minutes off for a while, then right again: a step each way."""
+
+    def __init__(self, name: str, off_s: int) -> None:
+        self.name, self.text = f"clock-{name}", CLOCK.format(off=off_s)
+        self.expects = "leases are judged by Kafka's clock, groups by their order; nothing is lost"
+
+    def prepare(self, scene: Scene) -> None:
+        name = scene.deployment.types[0]
+        value = {"client": "mallory", "filter": "symbol = 'mallory'", "ttl_ms": OFF_S * 1000 // 2}
+        keys = [f"b{n}/{name}/clock{scene.rng.randrange(10**6)}" for n in range(1, 6)]
+        scene.notes["leases"] = [scene.load.send("subscriptions", key, value) for key in keys]
+
     def after(self, scene: Scene) -> list[str]:
         leases = scene.notes["leases"]
         assert isinstance(leases, list)
         early = [sent for sent in leases if isinstance(sent, Sent) and scene.judge.is_over(sent)]
         return [f"{len(early)} leases lapsed minutes early"] if early else []
+
+
+class FormatChanged(Changed):
+    """A version that writes states, messages or the index otherwise takes over, and is taken back afterwards."""
+
+    def __init__(self, what: str, module: str) -> None:
+        self.name, self.text = f"format-{what}", f"import {module} as changed\nchanged.FORMAT += 1\n"
+        self.expects = "a new generation each time; what the other version wrote is not guessed at"
+
+    def after(self, scene: Scene) -> list[str]:
+        begun = scene.job.said().count("building generation")
+        return [] if begun >= 2 else ["another format was taken for the same"]
 
 
 class Reconfigured(Fault):
@@ -172,6 +188,8 @@ known(
     PausedDriver(),
     ClockOff("ahead", OFF_S),
     ClockOff("behind", -OFF_S),
+    FormatChanged("state", "state.control.home"),
+    FormatChanged("index", "state.compiled_part"),
     Reconfigured("reduction"),
     Reconfigured("cubes"),
 )

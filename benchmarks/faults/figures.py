@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from statistics import median
 
+from benchmarks.faults.judge import Verdict
 from benchmarks.faults.kind import KINDS
 from benchmarks.faults.scene import Outcome
 from benchmarks.report import pyplot, save, show
@@ -38,6 +42,19 @@ def explain(outcome: Outcome, short: bool, log: str) -> str:
         found += [f"    {what}: {each}" for each in getattr(verdict, what)[:3]]
     told = [f"    | {each}" for each in [*outcome.log[:4], *outcome.log[4:][-4:]]]
     return "\n".join([*found, *told, f"    log:   {log}", f"    again: {again(outcome, short)}"])
+
+
+def keep(file: Path, outcome: Outcome) -> None:
+    """Write one outcome behind what a file holds, one JSON line each."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as lines:
+        lines.write(json.dumps(asdict(outcome)) + "\n")
+
+
+def kept(folder: Path) -> list[Outcome]:
+    """All outcomes that were kept in a folder."""
+    made = [json.loads(line) for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
+    return [Outcome(**(each | {"verdict": Verdict(**each["verdict"])})) for each in made]
 
 
 def summary(outcomes: Sequence[Outcome]) -> None:

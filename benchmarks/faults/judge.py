@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from benchmarks.faults.load import Event, Load, Place, Sent, Subscription
 from benchmarks.faults.world import ATTRIBUTES, Deployment
@@ -23,8 +24,15 @@ from tests import oracle
 
 OVERDUE_S = 60.0
 """A lease that is over for so long, while everything works, should have been said to be."""
+MUCH = 500
+"""Records at once that tell of more behind them."""
+TOPICS_S = 2.0
+"""How often it is looked for new topics."""
 STRANGE = "strange"
 """Events whose ids begin so are the faults' own; what becomes of them is their business."""
+
+STRANGER = "stranger"
+"""A header of records that the faults write where only the job should."""
 
 
 @dataclass
@@ -48,12 +56,14 @@ class Verdict:
 
 
 class Tail:
-    """Reads topics on from where it stopped, to their present ends."""
+    """Reads topics on from where it stopped: to their present ends (`read`), or what has come by now (`follow`)."""
 
     def __init__(self, kafka: str, group: str) -> None:
         settings = {"bootstrap.servers": kafka, "group.id": group, "enable.auto.commit": False, "log_level": 0}
         self._consumer = Consumer(settings)
         self._next: dict[tuple[str, int], int] = {}
+        self._followed: set[tuple[str, int]] = set()
+        self._asked_s = float("-inf")
         self._found: list[Message] = []
         """What was read and not handed out yet: a read that fails half way loses nothing."""
 
@@ -63,6 +73,7 @@ class Tail:
     def read(self, names: list[str], timeout_s: float = 120.0) -> list[Message]:
         """What is new in these topics, those that do not exist left out; partition by partition in order."""
         known = self._consumer.list_topics(timeout=30.0).topics
+        self._followed.clear()
         starts, ends = [], {}
         for name in names:
             for number in known[name].partitions if name in known else ():
@@ -76,15 +87,40 @@ class Tail:
         while ends:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not read to the end: {ends}")
-            for message in self._consumer.consume(2000, timeout=0.1):
-                if message.error() is not None:
-                    raise KafkaException(message.error())
-                place = (message.topic(), message.partition())
-                self._next[place] = message.offset() + 1
-                self._found.append(message)
-                if message.offset() + 1 >= ends.get(place, 2**62):
+            for place in self._polled(0.1):
+                if self._next[place] >= ends.get(place, 2**62):
                     del ends[place]
         self._consumer.unassign()
+        return self._handed()
+
+    def follow(self, wanted: Callable[[str], bool]) -> list[Message]:
+        """What has come by now in the topics of these names, perhaps not all of it; costs Kafka little."""
+        if not self._followed or time.monotonic() - self._asked_s > TOPICS_S:
+            self._asked_s = time.monotonic()
+            known = self._consumer.list_topics(timeout=30.0).topics
+            found = {(name, number) for name in known if wanted(name) for number in known[name].partitions}
+            if new := found - self._followed:
+                places = [TopicPartition(*place, self._next.get(place, OFFSET_BEGINNING)) for place in sorted(new)]
+                self._consumer.incremental_assign(places)
+                self._followed |= new
+        while len(self._polled(0.05)) >= MUCH:
+            pass  # events never stop coming: what is behind by little is taken the next time
+        return self._handed()
+
+    def _polled(self, timeout_s: float) -> list[tuple[str, int]]:
+        """Take in what the client has; of which partitions it was."""
+        places = []
+        for message in self._consumer.consume(5000, timeout=timeout_s):
+            if message.error() is not None:
+                self._consumer.unassign()
+                self._followed.clear()  # the next time begins behind what was taken in
+                raise KafkaException(message.error())
+            places.append((message.topic(), message.partition()))
+            self._next[places[-1]] = message.offset() + 1
+            self._found.append(message)
+        return places
+
+    def _handed(self) -> list[Message]:
         found, self._found = self._found, []
         return found
 
@@ -117,7 +153,9 @@ class Judge:
         """By client and event: by destination, the subscriptions named."""
         self._fresh: set[tuple[str, int]] = set()
         self._delivery: dict[tuple[str, str, int], str] = {}
-        self._repeats = self._deliveries = 0
+        self._deliveries: Counter[int] = Counter()
+        self._repeats: Counter[int] = Counter()
+        """By event, what came since the last judgement."""
         self._faults: list[str] = []
         self._holds: dict[tuple[str, int], bool] = {}
         self._plans: dict[tuple[int, str, int], list[tuple[Subscription, bool]]] = {}
@@ -128,16 +166,25 @@ class Judge:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def look(self) -> None:
-        """Take in everything that is new."""
-        own = (f"{self.prefix}.deliver.", f"{self.prefix}.group.", f"{self.prefix}.broadcast.", f"{self.prefix}-")
-        shared = [name for name in self.tail.topics() if name.startswith(own)]
-        fixed = [f"{self.prefix}.{name}" for name in ("receipts", "deadletter", "routed")]
-        for message in self.tail.read([*fixed, *shared]):
+    def look(self, whole: bool = False) -> None:
+        """Take in what is new; `whole`: all that there is now."""
+        if whole:
+            found = self.tail.read([name for name in self.tail.topics() if self._of_interest(name)])
+        else:
+            found = self.tail.follow(self._of_interest)
+        for message in found:
             self.take(message)
 
+    def _of_interest(self, name: str) -> bool:
+        kind = name.removeprefix(f"{self.prefix}.")
+        fixed = kind != name and kind in ("receipts", "deadletter", "routed")
+        own = ("deliver.", "group.", "broadcast.")
+        return fixed or name.startswith((f"{self.prefix}-", *(f"{self.prefix}.{each}" for each in own)))
+
     def take(self, message: Message) -> None:
-        """Take in one record of a topic that the job writes."""
+        """Take in one record of a topic that the job writes; what bears a stranger's mark is none of its."""
+        if header(message, STRANGER):
+            return
         kind = message.topic().removeprefix(self.prefix + ".")
         if kind == "receipts":
             self._receipt(json.loads(message.value()))
@@ -191,9 +238,9 @@ class Judge:
             self.probes.setdefault(number, message.timestamp()[1] / 1000)
 
     def _note(self, client: str, number: int, destination: str, ids: str) -> None:
-        self._deliveries += 1
+        self._deliveries[number] += 1
         got = self._got[client, number]
-        self._repeats += destination in got
+        self._repeats[number] += destination in got
         got[destination] |= set(ids.split(","))
         self._fresh.add((client, number))
 
@@ -247,32 +294,42 @@ class Judge:
 
     # ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def judge(self, window: int) -> Verdict:
-        """Judge every event up to this window that was not judged yet, and whatever else came of older ones."""
-        verdict = Verdict(unanswered=self.unanswered(), wrong=list(self._faults), repeats=self._repeats)
-        verdict.deliveries = self._deliveries
-        for number, event in enumerate(self.load.events[self._judged :], self._judged):
-            if event.window > window:
-                break
-            self._miss(number, event, verdict)
-            verdict.publications += 1
-        judged = self._judged + verdict.publications
+    def judge(self, window: int, begins: Sequence[int] = (0,)) -> list[Verdict]:
+        """Judge every event up to this window that was not judged yet, and whatever else came of older ones.
+
+        A verdict for each fault: `begins` has the number of the first event sent under each, in order. What belongs to
+        no event counts for the last one.
+        """
+        verdicts = [Verdict() for _ in begins]
+        of = lambda number: verdicts[max(0, bisect_right(begins, number) - 1)]  # noqa: E731
+        judged = self._judged
+        while judged < len(self.load.events) and self.load.events[judged].window <= window:
+            self._miss(judged, self.load.events[judged], of(judged))
+            of(judged).publications += 1
+            judged += 1
         for client, number in sorted(self._fresh):
             if number < judged:
-                self._excess(client, number, verdict)
-        now_s = time.time()
-        for sent in (each.lease for each in self.load.subscriptions):
-            if sent is not None and now_s > sent.lapses_s + OVERDUE_S and not self.is_over(sent):
-                verdict.unanswered.append(
-                    f"lease {sent.key!r} is over for {now_s - sent.lapses_s:.0f} s, nobody said so"
-                )
-        return verdict
+                self._excess(client, number, of(number))
+        for number, count in self._deliveries.items():
+            of(number).deliveries += count
+            of(number).repeats += self._repeats[number]
+        verdicts[-1].wrong += self._faults
+        verdicts[-1].unanswered += self.unanswered() + self._overdue()
+        return verdicts
 
-    def accept(self, verdict: Verdict) -> None:
+    def _overdue(self) -> list[str]:
+        now_s = time.time()
+        return [
+            f"lease {sent.key!r} is over for {now_s - sent.lapses_s:.0f} s, nobody said so"
+            for sent in (each.lease for each in self.load.subscriptions)
+            if sent is not None and now_s > sent.lapses_s + OVERDUE_S and not self.is_over(sent)
+        ]
+
+    def accept(self, verdicts: Sequence[Verdict]) -> None:
         """Go on behind what was judged."""
-        self._judged += verdict.publications
+        self._judged += sum(verdict.publications for verdict in verdicts)
         self._fresh = {(client, number) for client, number in self._fresh if number >= self._judged}
-        self._deliveries, self._repeats, self._faults = 0, 0, []
+        self._deliveries, self._repeats, self._faults = Counter(), Counter(), []
 
     def _miss(self, number: int, event: Event, verdict: Verdict) -> None:
         if event.place in self.excused:

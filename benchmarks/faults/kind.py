@@ -26,8 +26,15 @@ class Fault:
     """The longest pause that is promised, on a machine of one's own."""
     loops = LOOPS
     """How often a query may fail by this, after everything was healed."""
+    nodes = 1
+    """How many nodes of Kafka it needs."""
     ends = False
     """Whether the job may end by this, and is started again as a supervisor would."""
+
+    @property
+    def dear(self) -> bool:
+        """Whether the job is started anew, which takes longer than anything else."""
+        return self.ends
 
     def impossible(self) -> str | None:
         """Why it cannot be done on this machine; None if it can."""
@@ -64,6 +71,7 @@ class Together(Fault):
         self.bound_s = max(fault.bound_s for fault in faults)
         self.loops = max(fault.loops for fault in faults)
         self.ends = any(fault.ends for fault in faults)
+        self.nodes = max(fault.nodes for fault in faults)
 
     def prepare(self, scene: Scene) -> None:
         for fault in self.faults:

@@ -109,6 +109,8 @@ class Load(threading.Thread):
         self._values = [json.dumps(body).encode() for body in self.bodies]
         self._publishers = [self._publisher(body) for body in self.bodies]
         self.events: list[Event] = []
+        self._first_open = 0
+        """All events before this one are in Kafka."""
         self.control: list[Sent] = []
         self.lost: list[str] = []
         """What Kafka did not take; must stay empty."""
@@ -157,6 +159,7 @@ class Load(threading.Thread):
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
         placed: Callable[[Place], None] = lambda place: None,
+        timestamp_ms: int = 0,
     ) -> None:
         """Send one record to a topic under the prefix; `placed` is told where Kafka put it."""
 
@@ -169,18 +172,27 @@ class Load(threading.Thread):
         while True:
             try:
                 name = f"{self.deployment.prefix}.{topic}"
-                self.producer.produce(name, key=key, value=value, headers=list(headers), on_delivery=told)
+                about = {"headers": list(headers), "timestamp": timestamp_ms, "on_delivery": told}
+                self.producer.produce(name, key=key, value=value, **about)
                 return
             except BufferError:
                 self.producer.poll(0.1)
 
-    def send(self, topic: str, key: str | bytes | None, value: object, lapses_s: float = 0.0) -> Sent:
+    def send(
+        self,
+        topic: str,
+        key: str | bytes | None,
+        value: object,
+        lapses_s: float = 0.0,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int = 0,
+    ) -> Sent:
         """Send a control event; it must be answered."""
         raw = key.encode() if isinstance(key, str) else key
         sent = Sent(raw, lapses_s=lapses_s)
         self.control.append(sent)
         text = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-        self.produce(topic, raw, text, placed=lambda place: setattr(sent, "place", place))
+        self.produce(topic, raw, text, headers, lambda place: setattr(sent, "place", place), timestamp_ms)
         return sent
 
     def subscribe(self, each: Subscription, text: str, ttl_ms: int | None = None) -> None:
@@ -263,7 +275,8 @@ class Load(threading.Thread):
     def stop(self) -> None:
         """Send nothing more."""
         self._ended.set()
-        self.join(30.0)
+        if self.ident is not None:  # it was started
+            self.join(30.0)
         self.producer.flush(10.0)
 
     def flush(self, timeout_s: float) -> bool:
@@ -272,10 +285,16 @@ class Load(threading.Thread):
             events, control = len(self.events), len(self.control)
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            if all(e.place for e in self.control[:control]) and all(e.place for e in self.events[:events][-50_000:]):
+            if self._placed(events) and all(e.place for e in self.control[:control]):
                 return True
             self.producer.poll(0.1)
         return False
+
+    def _placed(self, events: int) -> bool:
+        """Whether Kafka has the first so many events; each is looked at once."""
+        while self._first_open < events and self.events[self._first_open].place is not None:
+            self._first_open += 1
+        return self._first_open >= events
 
     # ── windows ─────────────────────────────────────────────────────────────────────────────────────────────────
 

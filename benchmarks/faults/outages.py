@@ -43,6 +43,25 @@ class KafkaRestart(Fault):
         scene.world.services.up()
 
 
+class LeaderLost(Fault):
+    """Of three nodes the one that leads the control topic is killed, and stays away until others lead."""
+
+    name = "kafka-leader-lost"
+    expects = "another node leads, both queries go on by themselves; nothing is lost"
+    nodes = 3
+    bound_s = 120.0
+
+    def strike(self, scene: Scene) -> None:
+        pid = scene.world.pid("kafka")
+        assert pid is not None
+        signalled(pid, signal.SIGKILL)
+        scene.until(lambda: gone(pid), "the node to be gone", 30.0)
+        scene.routing_since(time.time(), self)  # while one of three is missing
+
+    def heal(self, scene: Scene) -> None:
+        scene.world.services.up()
+
+
 class RedisEmptied(Fault):
     """FLUSHALL."""
 
@@ -161,6 +180,7 @@ class RedisDamaged(Fault):
 known(
     KafkaAway(),
     KafkaRestart(),
+    LeaderLost(),
     RedisEmptied(),
     RedisDump(),
     RedisStale(),

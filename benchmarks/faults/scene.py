@@ -6,6 +6,7 @@ import json
 import random
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import redis
@@ -16,6 +17,7 @@ from benchmarks.faults.judge import Judge, Verdict
 from benchmarks.faults.kind import LOOPS, Fault
 from benchmarks.faults.load import Load
 from benchmarks.faults.world import Deployment, Job, World
+from hilcast import load, wait
 
 TELLING = re.compile(
     r"^(?!\s+at |\s+File )(hilcast: .*|.*(is started again|QUARANTINE|nothing can be delivered|Error:|Exception:|refus"
@@ -23,6 +25,7 @@ TELLING = re.compile(
 )
 """Lines of the job's log that are worth showing; of those that differ in numbers only the last."""
 FAILED = re.compile(r"the (\w+) query (?:stopped|cannot be started): (.*); it is started again in \d+ s")
+LOOK_S = 0.25
 LOOKS = 3
 GRACE_S = 15.0
 """After everything is routed: so long a delivery may still be on its way to where it is read."""
@@ -47,6 +50,8 @@ class Outcome:
     """What else there is to tell."""
     log: list[str] = field(default_factory=list)
     took_s: float = 0.0
+    first_event: int = 0
+    """The number of the first event that was sent under it."""
 
     @property
     def ok(self) -> bool:
@@ -60,13 +65,15 @@ class Scene:
     def __init__(self, world: World, seed: int) -> None:
         self.world, self.size, self.seed = world, world.size, seed
         self.rng = random.Random(seed)
-        self.deployment: Deployment = world.deployment()
+        self.deployment: Deployment = world.deployment(seed)
         self.load = Load(self.deployment, seed)
         self.judge = Judge(self.deployment, self.load)
         self.extra_jobs: list[Job] = []
         self.notes: dict[str, object] = {}
         """What a fault remembers between its steps."""
         self.outcome = Outcome("", 0)
+        self.round: list[Outcome] = []
+        """The faults that were not judged yet."""
         self.loops = LOOPS
         self._healed_at = 0
         """Where the job's log was when the last fault was undone."""
@@ -103,9 +110,10 @@ class Scene:
         self.judge.close()
         self.world.retire(self.deployment)
 
-    def suffer(self, fault: Fault, seed: int, last: bool) -> Outcome:
-        """Let one fault happen and judge what came of it."""
-        outcome = self.outcome = Outcome(fault.name, seed)
+    def suffer(self, fault: Fault, seed: int) -> Outcome:
+        """Let one fault happen and wait until routing went on; what came of it is judged by `judged`."""
+        outcome = self.outcome = Outcome(fault.name, seed, first_event=len(self.load.events))
+        self.round.append(outcome)
         self.rng, self.notes, self.loops = random.Random(f"{fault.name} {seed}"), {}, fault.loops
         began, told = time.monotonic(), self.job.log.stat().st_size
         try:
@@ -120,18 +128,36 @@ class Scene:
             self.routing_since(time.time(), fault)
             outcome.pause_s = self._worst(struck_s)
             outcome.findings += fault.after(self)
-            self.fence()
-            if self.size.verify or last:
-                self._verify()
         except Broken as broken:
             outcome.findings.append(str(broken))
             self._left()
         finally:
             outcome.took_s = time.monotonic() - began
-            if not outcome.ok:
-                lines = [line[:300] for line in self.job.said(told).splitlines() if TELLING.search(line)]
-                outcome.log = list({re.sub(r"\d+", "#", line): line for line in lines}.values())
+            self._quote(outcome, told)
         return outcome
+
+    def judged(self, verify: bool) -> list[Outcome]:
+        """Judge the faults since the last time, and return them."""
+        began, told = time.monotonic(), self.job.log.stat().st_size
+        round, last = self.round, self.round[-1]
+        try:
+            self.fence()
+            if verify:
+                self._verify()
+        except Broken as broken:
+            last.findings.append(str(broken))
+            self._left()
+        finally:
+            last.took_s += time.monotonic() - began
+            self._quote(last, told)
+            self.round = []
+        return round
+
+    def _quote(self, outcome: Outcome, told: int) -> None:
+        """Keep what the job said since, if the fault failed."""
+        if not outcome.ok:
+            lines = [line[:300] for line in self.job.said(told).splitlines() if TELLING.search(line)]
+            outcome.log += list({re.sub(r"\d+", "#", line): line for line in lines}.values())
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,7 +171,7 @@ class Scene:
                 raise Broken(f"wedged, the {name} query failed {len(failures)} times: …{reason[-300:]}")
             if time.monotonic() > deadline:
                 raise Broken(f"waited {timeout_s or self.size.patience_s:.0f} s in vain for {what}")
-            time.sleep(0.1)
+            time.sleep(LOOK_S)
 
     def routing_since(self, since_s: float, fault: Fault | None = None) -> None:
         """Return once probes sent after this moment are delivered; a job that ended is started again, and noted."""
@@ -217,16 +243,17 @@ class Scene:
             self.outcome.findings.append(f"{broken}: {self.judge.routed(window)} events are left")
         deadline, looks = time.monotonic() + GRACE_S, 0
         while True:
-            verdict = self.judge.judge(window)
+            verdicts = self.judge.judge(window, [outcome.first_event for outcome in self.round])
             # on a busy machine judging alone may take that long: what was written meanwhile is looked at all the same
             late = time.monotonic() > deadline and looks >= LOOKS
-            if not (verdict.missing or verdict.unanswered) or late:
+            if late or not any(verdict.missing or verdict.unanswered for verdict in verdicts):
                 break
             time.sleep(1.0)
-            self.judge.look()
+            self.judge.look(whole=True)
             looks += 1
-        self.judge.accept(verdict)
-        self.outcome.verdict.add(verdict)
+        self.judge.accept(verdicts)
+        for outcome, verdict in zip(self.round, verdicts, strict=True):
+            outcome.verdict.add(verdict)
 
     def _flushed(self) -> None:
         """Everything sent so far is in Kafka."""
@@ -234,16 +261,14 @@ class Scene:
             raise Broken(f"Kafka did not take everything: {self.load.lost[:3]}")
 
     def in_force(self) -> None:
-        """`hilcast wait`."""
+        """`hilcast wait`, by the client library."""
         self._flushed()
-        waiting = self.deployment.asked("wait", "--timeout", f"{self.size.patience_s:.0f}")
-        try:
-            self.until(lambda: waiting.poll() is not None, "`hilcast wait` to return", self.size.patience_s + 120.0)
-        finally:
-            waiting.kill()
-            told = waiting.communicate()[0]
-        if waiting.returncode != 0:
-            raise Broken(f"hilcast wait: {told.strip()[-300:]}")
+        config = load(self.deployment.path)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(wait, config, self.size.patience_s)
+            self.until(waiting.done, "`hilcast wait` to return", self.size.patience_s + 120.0)
+            if (error := waiting.exception()) is not None:
+                raise Broken(f"hilcast wait: {error}")
 
     def _left(self) -> None:
         """Note what a deployment that broke leaves unanswered; nothing more can be said of it."""

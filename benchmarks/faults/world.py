@@ -15,6 +15,7 @@ from pathlib import Path
 import redis
 from confluent_kafka.admin import AdminClient
 
+from benchmarks.faults.nodes import ThreeNodes
 from infra.local.services import LocalServices
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +66,13 @@ class Size:
     """Faults that one deployment lives through, if none breaks it."""
     verify: bool = True
     """Ask `hilcast verify` after every fault; else only after the last one."""
+    nodes: int = 1
+    """Of Kafka: one, or three."""
+    trigger_ms: int = 200
+    tasks: int = 2
+    """Of the control query."""
+    at_once: int = 1
+    """Hostile records of a list that are sent before a probe must come through."""
     patience_s: float = 300.0
     """A pause longer than this after everything was healed counts as for ever."""
 
@@ -75,15 +83,19 @@ SHORT = Size(
     away_s=30.0,
     leases=2_000,
     lease_ms=15_000,
-    rate=50,
-    burst=100,
-    changes=3.0,
-    variants=6,
+    rate=20,
+    burst=1_000,
+    changes=1.0,
+    variants=3,
     both=False,
     settle_s=0.5,
     leg=100,
     verify=False,
+    at_once=20,
+    trigger_ms=500,
+    tasks=1,
 )
+"""For a machine that others need as well: three types, whose reductions each deployment draws anew."""
 
 TEST = Size(
     stop_s=(1.0, 2.0),
@@ -212,7 +224,7 @@ def _about(pid: int) -> tuple[int, int, list[str]] | None:
 class Deployment:
     """One prefix, one checkpoint, one job; `turn` and `cubes` are what a changed configuration changes."""
 
-    services: LocalServices
+    services: LocalServices | ThreeNodes
     folder: Path
     prefix: str
     size: Size
@@ -245,8 +257,9 @@ class Deployment:
         lines = ["[deployment]", *(f"{k} = {json.dumps(v)}" for k, v in where.items())]
         lines += [f"checkpoint = {json.dumps(str(checkpoint))}", "[overlay]", f"brokers = {json.dumps(BROKERS)}"]
         lines += [f"links = {json.dumps(LINKS)}", "[settings]", "home_shards = 1", "wide_shards = 1"]
-        lines += ['on_data_loss = "continue"']
-        lines += ["trigger_ms = 200", GROUPS]  # many short batches, so that a fault meets each part of one
+        lines += ['on_data_loss = "continue"', 'master = "local[2]"']
+        # many short batches, so that a fault meets each part of one
+        lines += [f"trigger_ms = {self.size.trigger_ms}", f"shuffle_partitions = {self.size.tasks}", GROUPS]
         for name in self.types:
             reduction, parameters = VARIANTS[(int(name[1]) + self.turn) % len(VARIANTS)]
             if reduction == "probabilistic":
@@ -271,11 +284,12 @@ class Deployment:
 
 
 class World:
-    """One Kafka and one Redis on free ports of loopback, and the deployments made on them."""
+    """One Kafka, of one node or three, and one Redis on free ports of loopback, and the deployments made on them."""
 
     def __init__(self, folder: Path, size: Size) -> None:
         self.folder, self.size = folder, size
-        self.services = LocalServices.on_free_ports(folder / "services")
+        data = folder / "services"
+        self.services = LocalServices.on_free_ports(data) if size.nodes == 1 else ThreeNodes(data)
         self._count = 0
 
     def __enter__(self) -> World:
@@ -287,11 +301,11 @@ class World:
     def __exit__(self, *_: object) -> None:
         self.services.down()
 
-    def deployment(self) -> Deployment:
-        """A fresh one: another prefix, another checkpoint."""
+    def deployment(self, turn: int = 0) -> Deployment:
+        """A fresh one: another prefix, another checkpoint; its types begin with the reduction of this number."""
         self._count += 1
         prefix = f"f{os.getpid()}x{self._count}"
-        return Deployment(self.services, self.folder / prefix, prefix, self.size)
+        return Deployment(self.services, self.folder / prefix, prefix, self.size, turn % len(VARIANTS))
 
     def retire(self, old: Deployment) -> None:
         """End a deployment; its topics and keys go, its log stays."""
@@ -308,6 +322,8 @@ class World:
 
     def pid(self, name: str) -> int | None:
         """The process of `kafka` or `redis`, if one was started and not stopped in order."""
+        if name == "kafka" and isinstance(self.services, ThreeNodes):
+            return self.services.pid()
         try:
             return int(json.loads((self.folder / "services" / name / f"{name}.pid").read_text())["pid"])
         except FileNotFoundError:

@@ -14,6 +14,7 @@ from infra.kafka.transport import Partition, Place, away, missing_topic, not_sen
 from state.config import Config
 from state.errors import HilcastError
 from state.messages import Output, Record
+from state.names import UNREADABLE
 from state.topics import Kept
 
 T = TypeVar("T")
@@ -218,8 +219,15 @@ def _usable(message: Message) -> bool:
     return False
 
 
+def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    """Its headers; where the client cannot read a name, because it is no UTF-8, it gives none of them."""
+    try:
+        return tuple(message.headers() or ())
+    except (SystemError, UnicodeDecodeError):  # the first is what confluent-kafka makes of the second
+        return ((UNREADABLE, None),)
+
+
 def _record(message: Message) -> Record:
-    headers = message.headers()
     return Record(
         message.topic(),
         message.partition(),
@@ -227,5 +235,5 @@ def _record(message: Message) -> Record:
         message.timestamp()[1],
         message.key(),
         message.value(),
-        tuple(headers) if headers else (),
+        _headers(message),
     )

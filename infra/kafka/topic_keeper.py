@@ -5,8 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, ResourceType, TopicDescription
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
 
 from infra.kafka.dialects import librdkafka
 from infra.kafka.transport import away
@@ -164,6 +172,30 @@ class TopicKeeper:
         """What is wrong with the topics that exist of those that the configuration needs."""
         nodes = len(self.admin.list_topics(timeout=10.0).brokers)
         return faults(self.config, self.found([*needed(self.config), *self.config.inbox_topics]), nodes)
+
+    def held_back(self, names: Iterable[str]) -> dict[tuple[str, int], int]:
+        """Partitions of these topics that nobody can read to the end, because a transaction is open; from which offset.
+
+        Who reads what is committed, as the job does, gets nothing behind it until it is ended or Kafka aborts it.
+        """
+        described = self._described(names)
+        asked = {
+            TopicPartition(name, partition.id): OffsetSpec.latest()
+            for name, topic in described.items()
+            for partition in topic.partitions
+        }
+        if not asked:
+            return {}
+        levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        # the stable end is asked for first: what is committed meanwhile must not pass for open
+        stable, ends = (self._ends(asked, level) for level in levels)
+        return {place: offset for place, offset in stable.items() if offset < ends.get(place, offset)}
+
+    def _ends(
+        self, asked: Mapping[TopicPartition, OffsetSpec], isolation_level: IsolationLevel
+    ) -> dict[tuple[str, int], int]:
+        answers = self.admin.list_offsets(dict(asked), isolation_level=isolation_level, request_timeout=30.0)
+        return {(place.topic, place.partition): int(future.result().offset) for place, future in answers.items()}
 
     def _described(self, names: Iterable[str], *, operations: bool = False) -> dict[str, TopicDescription]:
         asked = sorted(set(names))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from infra.kafka.transport import away, missing_topic
 from producers.cli import config_path
 from producers.commands.output import Style, print_json, table
 from producers.commands.shared_topics import by_broker, methods_for_people
+from producers.progress_lines import progress_lines
 from state.config import Config, load
 from state.redis_index import RedisIndex
 
@@ -110,11 +110,9 @@ def recent_batches(config: Config, transport: Transport) -> dict[tuple[str, str]
     topic = config.topics.progress
     low, end = transport.span(topic, 0)
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for record in between(transport, {(topic, 0): (max(low, end - RECENT), end)}, sample=True):
-        line = json.loads(record.value or b"{}")
-        if "query" in line:
-            by = found.setdefault((line["deployment"], line["query"]), [])
-            by.append({**line, "time_ms": record.timestamp_ms})
+    newest = between(transport, {(topic, 0): (max(low, end - RECENT), end)}, sample=True)
+    for record, line in progress_lines(newest):
+        found.setdefault((line.deployment, line.query), []).append(line.plain(record))
     return found
 
 

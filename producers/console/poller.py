@@ -10,7 +10,6 @@ The registry is read whole, in pieces, since it is the truth about who registere
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -24,6 +23,7 @@ import numpy as np
 from infra.kafka.transport import Partition
 from producers.commands.inspecting import Part
 from producers.console.plane import axes_of
+from producers.progress_lines import progress_lines
 from producers.verify.independent_reader import read_delivered, read_publication
 from state.arrays import Floats
 from state.config import Config
@@ -370,9 +370,8 @@ class Poller:
         self.known.items[kind].append({"n": self.known.counts[kind], "t": record.timestamp_ms, **item})
 
     def _take_batch(self, record: Record) -> None:
-        line = json.loads(record.value or b"{}")
-        if "query" in line:
-            self.known.batches[line["deployment"], line["query"]].append({**line, "time_ms": record.timestamp_ms})
+        for _, line in progress_lines([record]):
+            self.known.batches[line.deployment, line.query].append(line.plain(record))
 
     def _take_letter(self, record: Record) -> None:
         said = {name: _text(value) for name, value in record.headers}

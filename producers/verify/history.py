@@ -11,6 +11,7 @@ Pure: records in, claims out. What Kafka has deleted of an inbox is filled in fr
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +55,8 @@ def read_facts(records: Iterable[Record]) -> list[tuple[str, Key, Fact]]:
     for record in records:
         kind, *key = (record.key or b"").decode("utf-8", "replace").split("/")
         if record.value is not None and len(key) == 3 and kind in ("subscription", "advertisement"):
-            found.append((kind, (key[0], key[1], key[2]), decode_fact(record.value)))
+            with contextlib.suppress(*UNREADABLE):  # the job passes over it, too
+                found.append((kind, (key[0], key[1], key[2]), decode_fact(record.value)))
     return found
 
 

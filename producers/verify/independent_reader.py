@@ -11,7 +11,7 @@ from producers.client.delivery import header, read_shared
 from state.config import Config, Source
 from state.flooding import Delivered, Publication
 from state.messages import Record, delivery_id
-from state.names import OUR_HEADERS
+from state.names import OUR_HEADERS, UNREADABLE
 from state.plain_events import beside_of
 from state.space.event_type import Format, format_said
 
@@ -56,7 +56,9 @@ def read_publication(record: Record, config: Config, source: Source | None = Non
         sent_ms=float(record.timestamp_ms),
         beside=beside_of(config.types[type_name], record.headers, record.key) if type_name in config.types else {},
         format="json" if structured else _format(record, source),
-        fault=_fault(found, broker, type_name, config) or _foreign(record, found["source"], type_name, config),
+        fault=_misnamed(record)
+        or _fault(found, broker, type_name, config)
+        or _foreign(record, found["source"], type_name, config),
         size=len(record.key or b"") + len(record.value or b"") + _header_bytes(record.headers),
     )
 
@@ -137,6 +139,10 @@ def _foreign(record: Record, source: bytes | None, type_name: str, config: Confi
     kept = [(name, value) for name, value in record.headers if not name.startswith(OUR_HEADERS)]
     size = _header_bytes(kept) + len(record.key or b"") + len(record.value or b"")
     return "over-quota" if limit is not None and size > limit else None
+
+
+def _misnamed(record: Record) -> str | None:
+    return "bad-event" if any(UNREADABLE in name for name, _ in record.headers) else None
 
 
 def _fault(found: dict[str, bytes | None], broker: str, type_name: str, config: Config) -> str | None:

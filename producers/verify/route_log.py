@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
 from infra.kafka.transport import Partition
+from producers.progress_lines import ProgressLine, progress_lines
 from state.arrays import Floats
 from state.flooding import NEVER, Progress
+from state.formats import UNREADABLE
 from state.messages import Record
 
 
-def _json(record: Record) -> dict[str, Any] | None:
-    try:
-        value = json.loads(record.value or b"")
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+class _Slice(msgspec.Struct):
+    """What is read of a line of `routed`."""
+
+    topic: str
+    partition: int
+    first: Annotated[int, msgspec.Meta(ge=0)]
+    last: int
 
 
 def control_progress(records: Iterable[Record]) -> list[Progress]:
     """What the control queries said of themselves."""
-    found = []
-    for record in records:
-        line = _json(record)
-        if line is not None and line.get("query") == "control":
-            offsets = {topic: int(by.get("0", 0)) for topic, by in line["offsets"].items()}
-            found.append(Progress(float(record.timestamp_ms), line["deployment"], tuple(line["hosts"]), offsets))
-    return found
+    return [
+        Progress(
+            float(record.timestamp_ms),
+            line.deployment,
+            tuple(line.hosts),
+            {topic: by.get(0, 0) for topic, by in line.offsets.items()},
+        )
+        for record, line in progress_lines(records)
+        if line.query == "control"
+    ]
 
 
 class RouteLog:
@@ -39,26 +46,25 @@ class RouteLog:
 
     def __init__(self, progress: Iterable[Record]) -> None:
         self._done: dict[Partition, dict[str, int]] = defaultdict(dict)
-        for record in progress:
-            line = _json(record)
-            if line is not None and line.get("query") == "route":
+        for _, line in progress_lines(progress):
+            if line.query == "route":
                 self._take(line)
         self._slices: dict[Partition, list[tuple[float, int, int]]] = defaultdict(list)
 
-    def _take(self, line: dict[str, Any]) -> None:
-        for topic, by_partition in line["offsets"].items():
+    def _take(self, line: ProgressLine) -> None:
+        for topic, by_partition in line.offsets.items():
             for partition, offset in by_partition.items():
-                done = self._done[topic, int(partition)]
-                for broker in line["hosts"]:
-                    done[broker] = max(done.get(broker, 0), int(offset))
+                done = self._done[topic, partition]
+                for broker in line.hosts:
+                    done[broker] = max(done.get(broker, 0), offset)
 
     def add(self, routed: Iterable[Record]) -> None:
         """Take in the routing log."""
+        decoder = msgspec.json.Decoder(_Slice)
         for record in routed:
-            line = _json(record)
-            if line is not None:
-                slice = (float(record.timestamp_ms), int(line["first"]), int(line["last"]))
-                self._slices[line["topic"], int(line["partition"])].append(slice)
+            with contextlib.suppress(*UNREADABLE):  # who wrote that was not the router
+                line = decoder.decode(record.value or b"")
+                self._slices[line.topic, line.partition].append((float(record.timestamp_ms), line.first, line.last))
 
     def topics(self) -> set[str]:
         """Every topic that some route query reads."""

@@ -27,7 +27,7 @@ from state.config import Config, Source
 from state.json_text import read_json
 from state.kernels import njit
 from state.messages import quoted
-from state.names import ENVELOPE_HEADERS, FORMAT_HEADER, NAME, OUR_HEADERS
+from state.names import ENVELOPE_HEADERS, FORMAT_HEADER, NAME, OUR_HEADERS, UNREADABLE
 from state.space.event_type import format_named, format_of_media
 
 CONTENT_TYPE = "content-type"
@@ -236,6 +236,8 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
     _read_origins(envelopes, config)
     if config.security.own:
         _bind(envelopes, config)
+    for row in _mangled(names, ends):
+        envelopes.refused[row] = Refusal("bad-event", "the name of a header is no UTF-8")
     for name in ENVELOPE_HEADERS:
         for row in np.flatnonzero(envelopes.missing[name]).tolist():
             why = Refusal("bad-event", f"the CloudEvents attribute {name} is missing")
@@ -247,6 +249,14 @@ def _flatten(headers: pa.Array) -> tuple[Ints, pa.Array, pa.Array]:
     lengths = np.asarray(pc.list_value_length(headers).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
     flat = headers.flatten()  # null lists have no items
     return lengths, pc.fill_null(flat.field("key"), ""), flat.field("value")
+
+
+def _mangled(names: pa.Array, ends: Ints) -> list[int]:
+    """Rows with a header whose name could not be read: it would go on under another one."""
+    if not (column(names)[0] == UNREADABLE.encode()[0]).any():
+        return []
+    found = np.flatnonzero(pc.match_substring(names, UNREADABLE).to_numpy(zero_copy_only=False))
+    return sorted(set(np.searchsorted(ends, found, side="right").tolist()))
 
 
 def _find(names: pa.Array, ends: Ints) -> tuple[Ints, Ints, Ints, Bools]:

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.faults.judge import Judge
+from benchmarks.faults.figures import keep, kept
+from benchmarks.faults.judge import Judge, Verdict
 from benchmarks.faults.load import Load
+from benchmarks.faults.scene import Outcome
 from benchmarks.faults.world import SHORT, Deployment
 
 NOWHERE = SimpleNamespace(kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
@@ -49,7 +51,7 @@ class Play:
         self.load.cast()
         self.load.close(lambda sent: False)
 
-    def _placed(self, topic, key, value, headers=(), placed=lambda place: None) -> None:
+    def _placed(self, topic, key, value, headers=(), placed=lambda place: None, timestamp_ms=0) -> None:
         placed((f"play.{topic}", 0, self.offsets[topic]))
         self.offsets[topic] += 1
 
@@ -81,7 +83,7 @@ class Play:
     def verdict(self, records: list[Record], window: int):
         for record in records:
             self.judge.take(record)
-        return self.judge.judge(window)
+        return self.judge.judge(window)[0]
 
 
 @pytest.fixture
@@ -155,3 +157,30 @@ def test_silence_is_unanswered(play: Play) -> None:
     assert "neither routed nor refused" in told
     assert "no dead letter" in told
     assert play.judge.routed(window) == 300
+
+
+def test_what_is_found_counts_for_the_fault_it_happened_under(play: Play) -> None:
+    """Of two faults that are judged together, the second alone is told of an event of its own that is missing."""
+    window = play.load.close(lambda sent: False)
+    records = play.route(window)
+    late = [r for r in records if ".deliver." in r.named and int(r.about["ce_id"]) >= 150]
+    lost = next(r for r in late if play.load.events[int(r.about["ce_id"])].type == "q0")
+    for record in records:
+        if record is not lost:
+            play.judge.take(record)
+    first, second = play.judge.judge(window, [0, 150])
+    assert (first.publications, second.publications) == (150, 150)
+    assert not first.missing
+    assert second.missing
+    play.judge.accept([first, second])
+    assert play.judge.judge(window)[0].publications == 0
+
+
+def test_outcomes_are_kept_and_shown_together(tmp_path: Path) -> None:
+    """What two runs kept is read back whole, failures and counts included."""
+    good = Outcome("kill-worker", 1, Verdict(publications=10, deliveries=20), pause_s=1.5)
+    bad = Outcome("redis-stale", 2, Verdict(missing=["event 3"]), findings=["wedged"])
+    keep(tmp_path / "pieces" / "a.jsonl", good)
+    keep(tmp_path / "pieces" / "b.jsonl", bad)
+    assert kept(tmp_path / "pieces") == [good, bad]
+    assert [outcome.ok for outcome in kept(tmp_path / "pieces")] == [True, False]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from confluent_kafka import Producer
 
-from infra.kafka import open_transport
+from infra.kafka import confluent, open_transport
+from infra.kafka.dialects import librdkafka
+from infra.kafka.topic_keeper import TopicKeeper
 from infra.local.ports import free_port
 from state.config import parse
 from state.errors import HilcastError
@@ -134,3 +137,36 @@ def test_an_unknown_transport_is_refused(services):
     """A name that is no transport is refused with the names that are."""
     with pytest.raises(HilcastError, match="confluent, kafka-python"):
         open_transport(parse(text(services, "p")), "pykafka")  # type: ignore[arg-type]
+
+
+class Unreadable:
+    """A record as confluent-kafka gives one that has a header whose name is no UTF-8."""
+
+    def headers(self):
+        raise SystemError("returned a result with an exception set")
+
+    def __getattr__(self, name):
+        return lambda: {"topic": "t", "partition": 0, "offset": 7, "timestamp": (1, 5)}.get(name, b"x")
+
+
+def test_a_header_that_the_client_cannot_read_does_not_stop_a_reader():
+    """The record is given, with a header whose name says that it could not be read."""
+    record = confluent._record(Unreadable())
+    assert (record.place, record.key, record.value) == (("t", 0, 7), b"x", b"x")
+    assert record.headers == (("\ufffd", None),)
+
+
+def test_an_open_transaction_is_found_by_where_it_begins(config):
+    """What it holds back is told from the first of its records on, until it is ended; others are not named."""
+    topic, keeper = config.topics.routed, TopicKeeper(config)
+    producer = Producer({**librdkafka(config), "transactional.id": f"{config.deployment.prefix}-open"})
+    producer.init_transactions(60.0)
+    producer.begin_transaction()
+    producer.produce(topic, b"x")
+    producer.flush(30.0)
+    assert keeper.held_back([topic, config.topics.progress, "nothing of this name"]) == {(topic, 0): 0}
+    producer.abort_transaction(60.0)
+    deadline = time.monotonic() + 30.0
+    while keeper.held_back([topic]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert keeper.held_back([topic]) == {}

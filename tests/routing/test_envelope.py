@@ -70,3 +70,12 @@ def test_the_content_type_is_found_in_any_letters(names):
     structured = any(name.lower() == "content-type" for name in names)
     assert envelopes.values[0].as_py() == (b'{"x":2}' if structured else value)
     assert (envelopes.broker[0] == "b1") == structured
+
+
+def test_a_header_whose_name_was_no_text_is_refused_alone():
+    """Kafka's clients put U+FFFD for what is no UTF-8: that event is bad, those around it are not, in a slice too."""
+    good = [(name, b"b1" if name == "ce_broker" else b"t") for name in ENVELOPE_HEADERS]
+    rows = [good, [*good, ("x\ufffd", b"1")], good, [("\u00ef", b"1"), *good], [("a\ufffdb", None)]]
+    assert sorted(read(batch(rows), CONFIG).refused) == [1, 4]
+    assert sorted(read(batch([*rows, *rows])[3:], CONFIG).refused) == [1, 3, 6]
+    assert {why.code for why in read(batch(rows), CONFIG).refused.values()} == {"bad-event"}

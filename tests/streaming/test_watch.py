@@ -41,6 +41,7 @@ class Around:
         self.disowned: list[int] = []
         self.unfit: dict[str, str] = {}
         self.closed: list[dict[str, str]] = []
+        self.held: dict[tuple[str, int], int] = {}
 
     def did(self, what, answer=None):
         self.asked.append(what)
@@ -77,6 +78,7 @@ class Around:
                 recreate=lambda names: self.did("destinations", ([], {})),
                 unfit=lambda names: self.unfit,
                 existing=lambda: self.cluster,
+                held_back=lambda names: {place: at for place, at in self.held.items() if place[0] in set(names)},
             ),
             failures=lambda: self.failures,
             mark=lambda: self.marked,
@@ -230,3 +232,18 @@ def test_an_older_index_is_disowned():
     around.marked = False
     around.watch().look()
     assert around.disowned == [1]
+
+
+def test_a_transaction_that_nobody_ends_is_said(monkeypatch, caplog):
+    """One that is open at two looks at the same place is named; one that moves on, or is not of our input, is not."""
+    around, now = Around(), [100.0]
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
+    made = around.watch()
+    said = []
+    for now[0], offset in ((100.0, 7), (106.0, 9), (112.0, 9), (130.0, 9), (140.0, None)):
+        caplog.clear()
+        around.held = {} if offset is None else {("hilcast.publications", 2): offset, ("other", 0): 1}
+        made.look()
+        said.append([line for line in caplog.messages if "open transaction" in line])
+    assert [len(lines) for lines in said] == [0, 0, 1, 1, 0]
+    assert "hilcast.publications/2 from offset 9:" in said[2][0]
