@@ -208,8 +208,7 @@ class Spark:
             if stopping.is_set():
                 return None
             self.context.setLocalProperty("spark.scheduler.pool", "build")
-            (found,) = _partition(self.context, rdd, n)
-            return found
+            return _only(self.context, rdd, n)
 
         with ThreadPoolExecutor(self.width) as pool:
             running: dict[Future[Any], int] = {}
@@ -226,10 +225,12 @@ class Spark:
                 stopping.set()
 
 
-def _partition(context: SparkContext, rdd: RDD[Any], n: int) -> Iterator[Any]:
-    """One partition; as `SparkContext.runJob`, which would choose the workers anew."""
+def _only(context: SparkContext, rdd: RDD[Any], n: int) -> Any:
+    """The one element of a partition; as `SparkContext.runJob`, which would choose the workers anew."""
     where = context._jvm.PythonRDD.runJob(context._jsc.sc(), rdd._jrdd, [n])
-    return _load_from_socket(where, rdd._jrdd_deserializer)
+    with _load_from_socket(where, rdd._jrdd_deserializer) as elements:
+        (found,) = elements
+    return found
 
 
 def _chunks(facts: Facts) -> list[list[Key]]:
