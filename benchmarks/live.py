@@ -34,7 +34,7 @@ from infra.local.services import LocalServices
 from producers.fence import Fence
 from state.config import Config, parse
 from streaming import route
-from streaming.settings import OUTPUT, session, sink_options
+from streaming.settings import ROUTED, session, sink_options
 
 WARM_S = 5
 SETTLE_S = 10.0
@@ -131,7 +131,7 @@ def identity(
     spark = session(config)
     query = (
         route.records(spark, config, "latest")
-        .mapInArrow(partial(identity_batches, topics, rows), OUTPUT)
+        .mapInArrow(partial(identity_batches, topics, rows), ROUTED)
         .writeStream.format("kafka")
         .options(**sink_options(config))
         .option("checkpointLocation", str(folder / "identity"))

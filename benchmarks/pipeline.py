@@ -44,7 +44,7 @@ from state.space.boxes import Boxes
 from state.space.ranks import rank
 from streaming import route
 from streaming.boot import Boot
-from streaming.settings import OUTPUT, session, sink_options
+from streaming.settings import ROUTED, session, sink_options
 
 Pipeline = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 CLIENTS = 100
@@ -209,8 +209,12 @@ def identity_batches(topics: list[str], rows: float, batches: Iterator[pa.Record
         gather = pa.array(np.arange(total) % n)
         target = np.sort(np.arange(total) % len(topics))
         yield pa.RecordBatch.from_arrays(
-            [names.take(pa.array(target)), *(batch.column(c).take(gather) for c in ("key", "value", "headers"))],
-            names=["topic", "key", "value", "headers"],
+            [
+                names.take(pa.array(target)),
+                *(batch.column(c).take(gather) for c in ("key", "value", "headers")),
+                pa.nulls(total, pa.int32()),
+            ],
+            names=["topic", "key", "value", "headers", "partition"],
         )
 
 
@@ -225,7 +229,7 @@ def run(spark: SparkSession, config: Config, function: Pipeline, checkpoint: str
     """Run one pipeline over the whole topic; seconds of the batches after the first, events in them."""
     query = (
         route.records(spark, config, "earliest")
-        .mapInArrow(function, OUTPUT)
+        .mapInArrow(function, ROUTED)
         .writeStream.format("kafka")
         .options(**sink_options(config))
         .option("checkpointLocation", checkpoint)

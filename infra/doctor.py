@@ -36,6 +36,7 @@ from infra.signing_keys import keyring
 from state.access import clients_of, compared, grants
 from state.config import Config
 from state.errors import HilcastError
+from state.redis_client import open_redis
 from state.secrets import redacted
 from state.space.grid import Grid
 from state.space.hilbert import encode
@@ -245,7 +246,7 @@ def _redis(config: Config) -> list[Check]:
         "socket_connect_timeout": _TIMEOUT_S,
         "retry": Retry(NoBackoff(), 0),
     }
-    with redis_client.Redis.from_url(config.deployment.redis, **limits | dict(config.redis)) as link:
+    with open_redis(config, **limits) as link:
         try:
             info, seconds = link.info(), link.time()
         except redis_client.RedisError as error:

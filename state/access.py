@@ -25,7 +25,7 @@ from state.topics import INBOXES, Topics
 
 Resource = Literal["topic", "group", "cluster"]
 Pattern = Literal["literal", "prefixed"]
-Operation = Literal["read", "write", "create", "delete", "describe", "describe-configs"]
+Operation = Literal["read", "write", "create", "delete", "alter", "describe", "describe-configs"]
 CLUSTER = "kafka-cluster"
 """The name of the one resource of this kind."""
 _LITERAL_HEAD = re.compile(r"((?:[A-Za-z0-9_-]|\\[.])+)\.[*+]")
@@ -123,6 +123,16 @@ class _Giver:
     def topic(self, names: Iterable[str], *operations: Operation, pattern: Pattern = "literal") -> None:
         self._give("topic", names, operations, pattern)
 
+    def lanes(self, config: Config) -> None:
+        """Give topics the partitions that they lack."""
+        prefix, publications = config.deployment.prefix, config.topics.publications
+        heads = [f"{prefix}.{kind}." for kind in ("link", "group", "broadcast", "set")]
+        if config.security.own:
+            heads.append(f"{publications}.")
+        else:
+            self.topic([publications], "alter")
+        self.topic(heads, "alter", pattern="prefixed")
+
     def group(self, names: Iterable[str], *operations: Operation, pattern: Pattern = "literal") -> None:
         self._give("group", names, operations, pattern)
 
@@ -151,6 +161,7 @@ def _of_job(config: Config) -> Iterator[Grant]:
     give.topic([topics.receipts, topics.deadletter, topics.routed, topics.progress], "write")
     written = [f"{prefix}.{kind}." for kind in ("receipts", "deliver", "group", "broadcast", "set")]
     give.topic(written, "write", pattern="prefixed")
+    give.lanes(config)
     # topics of clients that hold nothing any more
     give.topic([f"{prefix}.deliver."], "delete", pattern="prefixed")
     give.group([f"{prefix}."], "read", pattern="prefixed")
@@ -166,6 +177,7 @@ def _of_operator(config: Config, principal: str) -> Iterator[Grant]:
     give = _Giver(principal)
     give.topic([f"{prefix}."], "read", "create", "describe-configs", pattern="prefixed")
     give.topic([config.topics.registry], "write")
+    give.lanes(config)
     give.group([f"{prefix}."], "describe", pattern="prefixed")
     give.topic([source.topic for source in config.sources], "read", "describe-configs")
     give.topic([sink.topic for sink in config.sinks], "read")

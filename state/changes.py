@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from state.config import Config
+from state.config import SHARED_SETTINGS, Config
 from state.control.facts import Fact
 from state.control.travelling import Filters
 from state.errors import HilcastError
@@ -48,9 +48,9 @@ def changes(before: Config, after: Config, facts: Registered = ()) -> Changes:
     found.lines += _tables("groups of", before.distribution, after.distribution)
     found.lines += _tables("source", _sources(before), _sources(after))
     found.lines += _permissions(before, after)
-    for name in ("home_shards", "wide_shards"):
-        old, new = getattr(before.settings, name), getattr(after.settings, name)
-        found.lines += [f"~ {name}: {old} -> {new}"] if old != new else []
+    for name in SHARED_SETTINGS:
+        old, new = (getattr(config.settings, name) for config in (before, after))
+        found.lines += [f"~ {name}: {old or 'not set'} -> {new or 'not set'}"] if old != new else []
     if not found.lines and before.shared != after.shared:
         found.lines.append("~ the order in which things are written")
     found.topics = sorted(set(needed(after)) - set(needed(before)))

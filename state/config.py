@@ -89,7 +89,7 @@ BUDGET_MAX = 10**12
 
 SHARED = ("overlay", "types", "sources", "distribution", "security", "sinks", "limits")
 """Tables that all deployments of an overlay must have in common."""
-SHARED_SETTINGS = ("home_shards", "wide_shards")
+SHARED_SETTINGS = ("home_shards", "wide_shards", "partitions")
 HOSTS_BYTES_MAX = 3900
 """With inboxes of their own, clients may look at one commit that names the hosts: Kafka takes 4 KB of text with it."""
 SHARED_BYTES_MAX = 900_000
@@ -186,6 +186,8 @@ class Settings:
     wide_shards: int = 4
     master: str = "local[4]"
     shuffle_partitions: int = 2
+    partitions: int | None = None
+    """Lanes of publications, links and topics that clients share; None: `state/lanes.py` says how many."""
     max_offsets_per_trigger: int | None = None
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
@@ -294,6 +296,7 @@ class Config:
         Schemas are in it themselves: where it is read, a path would lead nowhere, or to another schema.
         """
         shards = {name: getattr(self.settings, name) for name in SHARED_SETTINGS}
+        shards = {name: number for name, number in shards.items() if number is not None}
         tables = {name: self.tables[name] for name in SHARED if name in self.tables}
         types = cast(Mapping[str, Mapping[str, object]], self.tables.get("types", {}))
         schemas = {name: one.schema for name, one in self.types.items() if one.schema is not None}
@@ -315,10 +318,9 @@ class Config:
         """This deployment with another configuration in common (`shared`); ConfigError where both do not agree."""
         given = cast(dict[str, object], json.loads(shared))
         fitted = _read_fitted(given.pop("fitted", {}))
-        settings = {
-            **cast(dict[str, object], self.tables.get("settings", {})),
-            **cast(dict[str, object], given["settings"]),
-        }
+        settings = dict(cast(dict[str, object], self.tables.get("settings", {})))
+        settings = {name: value for name, value in settings.items() if name not in SHARED_SETTINGS}
+        settings |= cast(dict[str, object], given["settings"])
         own = {name: table for name, table in self.tables.items() if name not in SHARED}
         types = cast(dict[str, dict[str, object]], given.get("types", {}))
         paths = [name for name, table in types.items() if isinstance(table.get("schema"), str)]
@@ -593,8 +595,11 @@ def _redis_url(value: object) -> str:
         network = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         network = False
-    if not network and not re.fullmatch(r"unix://([^/@]*@)?/.+", text(value)):
-        raise ValueError("must be a URL: redis://HOST:PORT/DB, rediss:// for TLS, or unix:///PATH")
+    node = r"(\[[0-9A-Fa-f:.]+\]|[^\s:,/@]+):\d{1,5}"
+    cluster = re.fullmatch(rf"rediss?\+cluster://([^/@]*@)?{node}(,{node})*/?", text(value)) is not None
+    if not network and not cluster and not re.fullmatch(r"unix://([^/@]*@)?/.+", text(value)):
+        one = "redis://HOST:PORT/DB, rediss:// for TLS, unix:///PATH"
+        raise ValueError(f"must be a URL: {one}, or redis+cluster://HOST:PORT,HOST:PORT")
     return text(value)
 
 
@@ -605,6 +610,7 @@ def _read_settings(table: Table) -> Settings:
         "home_shards": (1, 4096),
         "wide_shards": (1, 4096),
         "shuffle_partitions": (1, 10_000),
+        "partitions": (1, 1000),
         "max_offsets_per_trigger": (1, 2**63 - 1),
         "metrics_port": (0, 65_535),
         "tombstone_hours": (1, 1_000_000),

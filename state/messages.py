@@ -52,6 +52,8 @@ class Output:
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+    partition: int | None = None
+    """None: Kafka chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,6 +471,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     first: int
     end: int | None = None
     """The offset after the last message that can name it; None while more may come."""
+    partition: int = 0
 
 
 class Membership(msgspec.Struct, frozen=True):

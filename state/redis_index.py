@@ -1,11 +1,13 @@
 """The hot index in Redis: the one module of `state` that does I/O. Redis may be lost at any moment; nothing else is.
 
-Layout (prefix `hilcast`; also under the key `hilcast:help`):
+Layout (prefix `hilcast`, in a cluster `{hilcast}`; also under the key `hilcast:help`):
 
     hilcast:generations:DEPLOYMENT       hash: current -> GENERATION.RUNID, what routing goes by; GENERATION -> JSON:
                                          the configuration that it has in common with other deployments
     hilcast:vector:DEPLOYMENT:GENERATION hash: BROKER/TYPE/PART -> GENERATION.BATCH.RUNID, one field per part, always;
                                          //writes -> how many writes there were (`index_mark.py`)
+    hilcast:changes:DEPLOYMENT:GENERATION sorted set: each field of the vector by the count of its last write, so that
+                                         whoever knows the vector of a count reads what came since
     hilcast:BROKER:TYPE:PART:index:GENERATION    packed index, headed by epoch and checksum, for the route workers
     hilcast:BROKER:TYPE:PART:meta        hash: generation, epoch, built, entries ... for people
     hilcast:BROKER:TYPE:PART:local       hash: subscription id -> client, destination, boxes
@@ -50,6 +52,7 @@ from state.control.fates import READABLE_MAX
 from state.errors import HilcastError
 from state.formats import UNREADABLE
 from state.keys import Key
+from state.redis_client import key_prefix, open_redis
 from state.reductions.reduction import Fate
 from state.signing import SIGNATURE_BYTES, Keyring
 from state.space.grid import Grid
@@ -88,10 +91,37 @@ end
 redis.call('SET', KEYS[2], ARGV[5])
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. '.' .. ARGV[3] .. '.' .. ARGV[4])
 local writes, lineage = string.match(redis.call('HGET', KEYS[1], '//writes') or '', '^0%.(%d+)%.(.*)$')
-redis.call('HSET', KEYS[1], '//writes', string.format('0.%d.%s', tonumber(writes or '0') + 1, lineage or ARGV[6]))
+if not lineage then
+  redis.call('DEL', KEYS[4])
+end
+local count = tonumber(writes or '0') + 1
+redis.call('HSET', KEYS[1], '//writes', string.format('0.%d.%s', count, lineage or ARGV[6]))
+redis.call('ZADD', KEYS[4], count, ARGV[1])
 return ''
 """
 """Returns the newer version that stands against it, or nothing."""
+_CHANGED = """
+local stored = redis.call('HGET', KEYS[1], '//writes') or ''
+local writes, lineage = string.match(stored, '^0%.(%d+)%.(.*)$')
+local last = redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
+local whole = redis.call('ZCARD', KEYS[2]) == redis.call('HLEN', KEYS[1]) - 1
+if writes and lineage == ARGV[2] and tonumber(writes) >= tonumber(ARGV[1]) and whole and last == writes then
+  local fields = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. ARGV[1], '+inf')
+  local found = {'//writes', stored}
+  for _, field in ipairs(fields) do
+    local version = redis.call('HGET', KEYS[1], field)
+    if not version then
+      return {'all', redis.call('HGETALL', KEYS[1])}
+    end
+    found[#found + 1] = field
+    found[#found + 1] = version
+  end
+  return {'some', found}
+end
+return {'all', redis.call('HGETALL', KEYS[1])}
+"""
+"""Returns what the vector says that was written after a count of a lineage; all of it where that is not known for
+certain: there every field must be in the sorted set, the last one under the present count."""
 _POINT = """
 local old = redis.call('HGET', KEYS[1], 'current')
 if old then
@@ -116,6 +146,7 @@ _PASSING = (
 HELP = """hilcast keeps its routing index here. It is derived: everything can be deleted, and comes back by itself.
 {p}:generations:DEPLOYMENT   hash: current -> GENERATION.RUNID that is in force; GENERATION -> its configuration
 {p}:vector:DEPLOYMENT:GENERATION   hash, BROKER/TYPE/PART -> GENERATION.BATCH.RUNID: the version of every part's index
+{p}:changes:DEPLOYMENT:GENERATION  sorted set of the same fields: which were written last (not for people)
 {p}:BROKER:TYPE:PART:meta    hash: generation, epoch, time of building, number of subscriptions, boxes, links
 {p}:BROKER:TYPE:PART:local   hash: id of a subscription entered at this broker -> client, destination, boxes
 {p}:BROKER:TYPE:PART:links   hash: neighbour -> what it asked for (boxes or Hilbert ranges)
@@ -177,6 +208,26 @@ class Version:
         return f"{self.generation}.{self.batch}"
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The version vector of a generation at one moment."""
+
+    run: str
+    """Which Redis answered."""
+    in_force: int | None
+    """The generation that routing goes by."""
+    generation: int
+    """The one whose vector this is."""
+    versions: Mapping[str, Version]
+    changed: frozenset[str] | None = None
+    """Fields that were written since the look that was known; None: all of it was read."""
+
+    @property
+    def writes(self) -> Version | None:
+        """How many writes there were, and of which lineage."""
+        return self.versions.get(WRITES)
+
+
 class RedisIndex:
     """Reads and writes the index of one deployment."""
 
@@ -187,17 +238,13 @@ class RedisIndex:
         self._keys = keys
         self.forged = 0
         """How often something was met that is not genuine."""
-        self.prefix = config.deployment.prefix
+        self.prefix = key_prefix(config)
         self.deployment = config.deployment.name
-        self._client: Any = redis.Redis.from_url(
-            config.deployment.redis,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            health_check_interval=0,
-            **config.redis,
-        )
+        limits = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
+        self._client: Any = open_redis(config, health_check_interval=0, **limits)
         self._publish = self._client.register_script(_PUBLISH)
         self._point = self._client.register_script(_POINT)
+        self._looked: Look | None = None
         self._beside: dict[str, int] = {}
         """By field of the vector that is no part's: the version that was last written here."""
 
@@ -207,6 +254,9 @@ class RedisIndex:
 
     def vector_key(self, generation: int | str) -> str:
         return f"{self.prefix}:vector:{self.deployment}:{generation}"
+
+    def _changes_key(self, generation: int | str) -> str:
+        return f"{self.prefix}:changes:{self.deployment}:{generation}"
 
     def _name(self, key: Key, what: str) -> str:
         return f"{self.prefix}:{key.broker}:{key.type}:{key.part}:{what}"
@@ -256,7 +306,7 @@ class RedisIndex:
         sealed, lineage = _seal(blob, generation, batch, name, run, ring), uuid.uuid4().hex
         while True:
             with self._anew():
-                keys = [self.vector_key(generation), name, self._generations]
+                keys = [self.vector_key(generation), name, self._generations, self._changes_key(generation)]
                 newer = bytes(self._publish(keys=keys, args=[field, generation, batch, run, sealed, lineage])).decode()
             if not newer or ring is None or not self._clear(field, name, generation, newer, run):
                 return newer
@@ -273,7 +323,7 @@ class RedisIndex:
         if claimed is not None and opened is not None and _batch(opened[0]) >= claimed.batch:
             return False
         self.forged += 1
-        self._client.hdel(self.vector_key(generation), field)
+        self._client.hdel(self.vector_key(generation), field)  # the set of changes is then not whole: all is read
         return True
 
     def _clear_pointer(self, run: str) -> bool:
@@ -356,7 +406,7 @@ class RedisIndex:
 
     def _write_beside(self, field: str, generation: int, blob: bytes) -> None:
         """Write something that is no part's index, under a version that no worker has seen yet."""
-        run, vector = self.vector(generation)
+        run, vector = self.followed(generation)
         before = vector.get(field)
         # a version that workers have seen already, or a lower one, would be passed over: they would use the old one
         last = max(self._beside.get(field, 0), 0 if before is None else before.batch)
@@ -389,7 +439,7 @@ class RedisIndex:
 
     def disown(self, generation: int) -> None:
         """Have nobody go by what is here of a generation: it is older than what was in force."""
-        self._client.delete(self.vector_key(generation))
+        self._client.delete(self.vector_key(generation), self._changes_key(generation))
 
     def retire(self, generation: int, keys: Iterable[Key]) -> None:
         """Drop all generations but this one, and what people read of parts that it does not have."""
@@ -415,7 +465,7 @@ class RedisIndex:
         names += [self._name_beside(field, generation) for field in fields if "//" in field and field != WRITES]
         for first in range(0, len(names), DELETE_MAX):
             self._client.delete(*names[first : first + DELETE_MAX])
-        self._client.delete(self.vector_key(generation))
+        self._client.delete(self.vector_key(generation), self._changes_key(generation))
         self._client.hdel(self._generations, str(generation), f"{generation}:signature")
         return set(parts)
 
@@ -428,23 +478,47 @@ class RedisIndex:
         run, (stored,) = self._together(pipe)
         return run, _pointed(self._genuine("current", *stored), run)
 
-    def look(self, generation: int) -> tuple[str, int | None, dict[str, Version]]:
-        """The present run id, the generation in force, and the version of every part of this one, in one trip."""
+    def look(self, generation: int, known: Look | None = None) -> Look:
+        """The present run id, the generation in force, and the version of every part of this one, in one trip.
+
+        Guarantee: the same as if all of it had been read, though of a vector that is `known` only what was written
+        since is read: nothing where nothing was. Another run, another lineage and a set of changes that lacks anything
+        have all of it read. Cost: fields that changed; a copy of the vector in memory where any has.
+        """
         pipe = self._client.pipeline(transaction=False)
         pipe.hmget(self._generations, "current", "current:signature")
-        pipe.hgetall(self.vector_key(generation))
-        run, (stored, entries) = self._together(pipe)
-        return run, _pointed(self._genuine("current", *stored), run), _versions(entries)
+        if known is None or known.generation != generation or known.writes is None:
+            pipe.hgetall(self.vector_key(generation))  # who may only look may run no script
+            run, (stored, read) = self._together(pipe)
+            return Look(run, _pointed(self._genuine("current", *stored), run), generation, _versions(read))
+        keys = [self.vector_key(generation), self._changes_key(generation)]
+        # not as a registered script: that would cost a pipeline one trip more
+        pipe.eval(_CHANGED, len(keys), *keys, known.writes.batch, known.writes.run)
+        run, (stored, (how, flat)) = self._together(pipe)
+        entries = _versions(dict(zip(flat[::2], flat[1::2], strict=True)))
+        in_force = _pointed(self._genuine("current", *stored), run)
+        if how != b"some":
+            return Look(run, in_force, generation, entries)
+        if run != known.run:  # a copy of it, perhaps: what was known of the other counts for nothing
+            return self.look(generation)
+        changed = frozenset(entries) - {WRITES}
+        versions = {**known.versions, **entries} if changed else known.versions
+        return Look(run, in_force, generation, versions, changed)
 
     def configuration(self, generation: int) -> bytes | None:
         """What a generation's configuration has in common with other deployments (`Config.shared`)."""
         stored = self._client.hmget(self._generations, str(generation), f"{generation}:signature")
         return self._genuine(str(generation), *stored)
 
-    def vector(self, generation: int) -> tuple[str, dict[str, Version]]:
+    def vector(self, generation: int) -> tuple[str, Mapping[str, Version]]:
         """The present run id and the version of every part of a generation, read together."""
-        run, _, versions = self.look(generation)
-        return run, versions
+        look = self.look(generation)
+        return look.run, look.versions
+
+    def followed(self, generation: int) -> tuple[str, Mapping[str, Version]]:
+        """The same for who asks again and again: what was read before is remembered, and not read again."""
+        look = self._looked = self.look(generation, self._looked)
+        return look.run, look.versions
 
     def newest_generation(self) -> int:
         """The newest generation of which anything is stored, 0 if nothing is."""
@@ -502,12 +576,12 @@ class RedisIndex:
 
     def closed_missing(self, generation: int) -> bool:
         """Whether Redis has lost which destinations are closed."""
-        run, vector = self.vector(generation)
+        run, vector = self.followed(generation)
         return version_beside(vector, CLOSED, run, generation) is None
 
     def groups_missing(self, brokers: Iterable[str], generation: int) -> set[str]:
         """Brokers whose assignment Redis has lost."""
-        run, vector = self.vector(generation)
+        run, vector = self.followed(generation)
         fields = {broker: groups_field(broker) for broker in brokers}
         return {b for b, field in fields.items() if version_beside(vector, field, run, generation) is None}
 
@@ -539,9 +613,14 @@ class RedisIndex:
         stored = self._client.get(f"{self.prefix}:grid:{type_name}")
         return None if stored is None else Grid.from_description(json.loads(stored))
 
-    def missing(self, keys: Iterable[Key], generation: int) -> list[Key]:
-        """Parts without a valid entry of this generation under the present run: what must be written again."""
-        run, entries = self.vector(generation)
+    def missing(self, keys: Iterable[Key], generation: int, *, whole: bool = True) -> list[Key]:
+        """Parts without a valid entry of this generation under the present run: what must be written again.
+
+        Unless `whole`, an entry that somebody else has changed without counting it may go unnoticed.
+        """
+        if whole:
+            self._looked = None
+        run, entries = self.followed(generation)
         return [key for key in keys if (version := entries.get(str(key))) is None or version.run != run]
 
     def figures(self) -> dict[str, str]:

@@ -1,23 +1,23 @@
 """Kafka topics: their names, which ones a configuration needs, and how each is kept.
 
-One partition where order matters to us (inboxes, control, registry, links, deliveries); log-append time everywhere,
-since time to live and `verify` are judged by the broker's clock. What is the truth is compacted: the registry, and
-the spans of groups.
+One partition where order matters to us (inboxes, control, registry, deliveries); as many as there are lanes
+(`lanes.py`) of publications and, where that is set, of links and shared topics; log-append time everywhere, since time
+to live and `verify` are judged by the broker's clock. What is the truth is compacted: the registry, and the spans of
+groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from state.lanes import publication_lanes, shared_lanes
 from state.limits import OUTPUT_BYTES_MAX
 from state.names import NAME
 
 if TYPE_CHECKING:
     from state.config import Config
-
-PUBLICATION_PARTITIONS = 2
 
 Inbox = Literal["subscriptions", "advertisements", "publications"]
 INBOXES: tuple[Inbox, ...] = ("subscriptions", "advertisements", "publications")
@@ -136,6 +136,10 @@ class Kept:
 
     partitions: int
     settings: Mapping[str, str]
+    lanes: bool = False
+    """Whether it may have more partitions than that, and is given those that it lacks: each is read by itself."""
+    most: bool = False
+    """Whether it is worth saying that it has more."""
 
 
 def needed(config: Config) -> dict[str, Kept]:
@@ -145,18 +149,21 @@ def needed(config: Config) -> dict[str, Kept]:
     links = [topics.link(a, b) for pair in config.overlay.links for a, b in (pair, pair[::-1])]
     shared = () if config.security.own else (topics.subscriptions, topics.advertisements)
     kept = {name: _kept(config) for name in shared}
-    kept |= {name: destination(config) for name in inner + links}
+    kept |= {name: destination(config, name) for name in inner + links}
     kept[topics.registry] = _compacted(config, {"min.cleanable.dirty.ratio": "0.1"})
     if config.distribution:
         kept[topics.groups] = _compacted(config, {})
     if not config.security.own:
-        kept[topics.publications] = _kept(config, partitions=PUBLICATION_PARTITIONS)
+        kept[topics.publications] = inbox(config, "publications")
     return kept | {source.topic: _kept(config) for source in config.sources}
 
 
 def inbox(config: Config, kind: Inbox) -> Kept:
     """How a client's own inbox is kept."""
-    return _kept(config, partitions=PUBLICATION_PARTITIONS if kind == "publications" else 1)
+    if kind != "publications":
+        return _kept(config)
+    is_set = config.settings.partitions is not None
+    return replace(_kept(config), partitions=publication_lanes(config), lanes=True, most=is_set)
 
 
 def of_client(config: Config, client: str) -> dict[str, Kept]:
@@ -169,12 +176,14 @@ def of_client(config: Config, client: str) -> dict[str, Kept]:
     """
     topics = config.topics
     kept = {topics.inbox(kind, client): inbox(config, kind) for kind in INBOXES}
-    return kept | dict.fromkeys([topics.receipts_of(client), topics.deliver(client)], destination(config))
+    return kept | {name: destination(config, name) for name in (topics.receipts_of(client), topics.deliver(client))}
 
 
-def destination(config: Config) -> Kept:
+def destination(config: Config, topic: str) -> Kept:
     """How a topic is kept that the job writes what came in to, with headers added: links, deliveries, sinks, groups."""
-    return _kept(config, {"max.message.bytes": str(OUTPUT_BYTES_MAX)})
+    kept = _kept(config, {"max.message.bytes": str(OUTPUT_BYTES_MAX)})
+    heads = tuple(f"{config.deployment.prefix}.{kind}." for kind in ("link", "group", "broadcast", "set"))
+    return replace(kept, partitions=shared_lanes(config), lanes=True, most=True) if topic.startswith(heads) else kept
 
 
 def published(config: Config) -> list[str]:
@@ -286,9 +295,16 @@ def _faults(kafka: str, topic: str, kept: Kept, found: Found, nodes: int) -> Ite
         mend = f"kafka-configs.sh {tool} --alter --topic {topic} --add-config {name}={wanted}"
         return Fault(topic, f"{name} is {found.settings[name]}, and must be {wanted}", mend)
 
-    if kept.partitions == 1 and found.partitions != 1:
+    if not kept.lanes and kept.partitions == 1 and found.partitions != 1:
         mend = f"save what it holds, then kafka-topics.sh {tool} --delete --topic {topic} and hilcast topics"
         yield Fault(topic, f"it has {found.partitions} partitions, and must have 1", mend)
+    if kept.lanes and found.partitions < kept.partitions:
+        mend = f"kafka-topics.sh {tool} --alter --topic {topic} --partitions {kept.partitions}, or hilcast topics"
+        yield Fault(topic, f"it has {found.partitions} of {kept.partitions} partitions", mend, fatal=False)
+    if kept.most and found.partitions > kept.partitions:
+        mend = f"nothing is lost; to have fewer, empty it, then kafka-topics.sh {tool} --delete --topic {topic}"
+        what = f"it has {found.partitions} partitions, {kept.partitions} are set: Kafka takes none away, all are read"
+        yield Fault(topic, what, mend, fatal=False)
     policy = kept.settings.get("cleanup.policy", "delete")
     actual = found.settings.get("cleanup.policy", policy)
     if actual != policy and (policy == "compact" or "compact" in actual):
@@ -308,9 +324,9 @@ def _faults(kafka: str, topic: str, kept: Kept, found: Found, nodes: int) -> Ite
         yield Fault(topic, f"one copy on a cluster of {nodes} nodes: it is lost with its node", mend, fatal=False)
 
 
-def _kept(config: Config, settings: Mapping[str, str] | None = None, partitions: int = 1) -> Kept:
+def _kept(config: Config, settings: Mapping[str, str] | None = None) -> Kept:
     retention = {"retention.ms": str(config.settings.delivery_retention_hours * 3_600_000)}
-    return Kept(partitions, {"message.timestamp.type": "LogAppendTime", **retention, **(settings or {})})
+    return Kept(1, {"message.timestamp.type": "LogAppendTime", **retention, **(settings or {})})
 
 
 def _compacted(config: Config, settings: Mapping[str, str]) -> Kept:

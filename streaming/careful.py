@@ -25,6 +25,7 @@ POLL_S = 0.02
 PIECE = 256
 """Records that are handled together, as long as none of them is suspect."""
 WRITE_S = 120.0
+KAFKA_CHOOSES = -1
 _OF_THE_RECORD = (
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.INVALID_RECORD,
@@ -72,7 +73,12 @@ class Hand:
             while True:
                 try:
                     self._producer.produce(
-                        output.topic, key=output.key, value=output.value, headers=headers, on_delivery=noted
+                        output.topic,
+                        key=output.key,
+                        value=output.value,
+                        headers=headers,
+                        on_delivery=noted,
+                        partition=KAFKA_CHOOSES if output.partition is None else output.partition,
                     )
                     break
                 except BufferError:

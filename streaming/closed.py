@@ -11,8 +11,8 @@ destinations that are in use: some at a time, and at all of them when the route 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection
-from itertools import chain, islice
 
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger
@@ -20,6 +20,9 @@ from state.redis_index import RedisIndex
 
 AT_ONCE = 200
 """Destinations that are looked at in one go; closed ones besides."""
+THERE_AT_ONCE = 1000
+"""The same of whether they exist: that is asked of so many in one go, and of all in LOOKS looks at most."""
+LOOKS = 10
 SAID_MAX = 5
 _log = logger("watch")
 
@@ -32,17 +35,24 @@ class ClosedDestinations:
         self._topics, self._redis, self._generation = topics, redis, generation
         self._told: dict[str, str] | None = None
         """What the route workers were told last."""
-        self._next = ""
+        self._next = {"there": "", "fit": ""}
         """Where in the order of names the next look begins."""
+        self._names: list[str] = []
+        """Those that were wanted last, sorted."""
 
     def look(self, wanted: Collection[str], *, all_of_them: bool = False) -> list[str]:
         """Make the destinations that are missing, open and close what there is to; return what was made.
 
-        Cost: a question to Kafka for what is in its cluster, two for those looked at.
+        Cost: questions to Kafka about some of them by name, or about all of them.
         """
-        made, refused = self._topics.recreate(wanted)
-        some = sorted(wanted) if all_of_them else self._turn(sorted(wanted))
-        asked = {*some, *self.closed} & set(wanted) - set(refused)
+        if len(wanted) != len(self._names) or not all(name in wanted for name in self._names):
+            self._names = sorted(wanted)
+        names = self._names
+        share = max(THERE_AT_ONCE, -(-len(names) // LOOKS))
+        closed = [name for name in self.closed if name in wanted]
+        made, refused = self._topics.recreate({*(names if all_of_them else self._turn("there", share)), *closed})
+        some = names if all_of_them else self._turn("fit", AT_ONCE)
+        asked = {*some, *closed} - set(refused)
         found = refused | self._topics.unfit(asked)
         kept = {name: why for name, why in self.closed.items() if name in wanted and name not in asked}
         self._say(kept | found)
@@ -56,11 +66,12 @@ class ClosedDestinations:
             self._redis.close_destinations(self._generation, self.closed)
             self._told = dict(self.closed)
 
-    def _turn(self, names: list[str]) -> list[str]:
+    def _turn(self, what: str, most: int) -> list[str]:
         """The next few names, round and round."""
-        begun = (name for name in names if name > self._next)
-        some = list(islice(chain(begun, names), min(AT_ONCE, len(names))))
-        self._next = some[-1] if some else ""
+        names = self._names
+        first = bisect_right(names, self._next[what])
+        some = [*names[first : first + most], *names[: max(0, min(first, first + most - len(names)))]]
+        self._next[what] = some[-1] if some else ""
         return some
 
     def _say(self, found: dict[str, str]) -> None:

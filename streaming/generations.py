@@ -33,7 +33,7 @@ from streaming.boot import Boot
 from streaming.building import Estimate, Spark, build
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.offsets import Offsets
-from streaming.registry import FactKey, RegistryReader
+from streaming.registry import FactKey, RegistryReader, sinks
 from streaming.sampling import sample
 from streaming.source_topics import followed
 from streaming.writer import DriverWriter
@@ -88,7 +88,7 @@ class Generations:
 
         Later ones are found by the watch.
         """
-        found, ids = retried(lambda: followed(config, self.topics, self.registry.facts.values()))
+        found, ids = retried(lambda: followed(config, self.topics, sinks(self.registry.facts.values())))
         return replace(self.boot(found, number), followed_ids=ids)
 
     def known(self, config: Config) -> Generation | None:

@@ -25,7 +25,7 @@ from state.distribution.regrouping import Announce, Close, Effect, Measure, Prep
 from state.errors import HilcastError
 from state.messages import Record, Span, read_reader, read_spans, write_spans
 from state.redis_index import RedisIndex
-from state.topics import published
+from state.topics import destination, published
 from streaming import dying
 from streaming.registry import FactKey
 
@@ -86,10 +86,11 @@ class GroupKeeper:
     def _carry_out(self, effect: Effect, ended: Callable[[], int]) -> None:
         regrouping = self._regrouping
         match effect:
-            case Prepare(_, topics):
-                self._keeper.ensure(topics)
-                ends = self._offsets(topics, OffsetSpec.latest())
-                for topic in set(topics) - set(ends):
+            case Prepare(_, topics, lanes):
+                self._keeper.create({topic: destination(self.config, topic) for topic in topics})
+                places = [(topic, lane) for topic in topics for lane in range(lanes)]
+                ends = self._offsets(places, OffsetSpec.latest())
+                for topic, _ in set(places) - set(ends):
                     raise missing_topic(topic)  # deleted since we saw it: the job makes it again
                 regrouping.prepared(ends)
             case Announce():
@@ -101,10 +102,10 @@ class GroupKeeper:
                 dying.at("groups-switched")
                 # one more may have begun: batches are counted, since a clock may be set back
                 regrouping.switched(ended() + 1)
-            case Measure(_, topics):
-                ends = self._offsets(topics, OffsetSpec.latest())
-                lows = self._offsets(topics, OffsetSpec.earliest())
-                regrouping.measured({topic: (lows[topic], ends[topic]) for topic in lows if topic in ends})
+            case Measure(_, partitions):
+                ends = self._offsets(partitions, OffsetSpec.latest())
+                lows = self._offsets(partitions, OffsetSpec.earliest())
+                regrouping.measured({place: (lows[place], ends[place]) for place in lows if place in ends})
             case Close():
                 self._write(effect)
                 dying.at("groups-closed")
@@ -116,13 +117,13 @@ class GroupKeeper:
             self._produce(output.topic, output.key, output.value)
         self._flush()
 
-    def _offsets(self, topics: Iterable[str], spec: OffsetSpec) -> dict[str, int]:
-        """The first or the next offset of each of these topics that exists, asked for together."""
-        asked = {TopicPartition(topic, 0): spec for topic in topics}
+    def _offsets(self, partitions: Iterable[Partition], spec: OffsetSpec) -> dict[Partition, int]:
+        """The first or the next offset of each of these partitions that exists, asked for together."""
+        asked = {TopicPartition(*place): spec for place in partitions}
         found = {}
         for place, answer in self._keeper.admin.list_offsets(asked, request_timeout=30.0).items():
             try:
-                found[place.topic] = int(answer.result().offset)
+                found[place.topic, place.partition] = int(answer.result().offset)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise

@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 import redis
@@ -29,7 +29,7 @@ from state.distribution.assignment import Assignment
 from state.index_mark import Mark
 from state.keys import Key, index_keys
 from state.messages import Output
-from state.redis_index import CLOSED, RedisIndex, Version, groups_field, trouble, version_beside
+from state.redis_index import CLOSED, Look, RedisIndex, Version, groups_field, trouble, version_beside
 from state.routing.junction import Junction
 from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot
@@ -56,6 +56,7 @@ class Held:
         self.schemas = schemas
         self.generation = generation
         self.keys = index_keys(config, config.deployment.hosts)
+        self._by_field = {str(key): key for key in self.keys}
         self.grids = {name: Grid.of(event_type) for name, event_type in config.types.items()}
         self.sharing: dict[str, tuple[str, Sharing]] = {}
         """By broker: version and assignment."""
@@ -64,22 +65,35 @@ class Held:
         self.faults = 0
         """Entries that were left out since it was last counted."""
         self.snapshot: Snapshot | None = None
+        self.look: Look | None = None
+        """The vector that all that is held is of; None: it has to be read anew."""
         self.run = ""
         """Under which run of Redis the parts were loaded that are held."""
+        self._batch = 0
+        """The newest control batch of the parts that are held."""
         self._parts: dict[Key, tuple[str, CompiledPart]] = {}
         self._junctions: dict[tuple[str, str], Junction] = {}
 
-    def stale(self, run: str, vector: Mapping[str, Version]) -> list[Key] | None:
-        """The parts that are not held as the vector has them; None where it is not complete."""
+    def stale(self, look: Look) -> list[Key] | None:
+        """The parts that are not held as the vector has them; None where it is not complete.
+
+        Cost: the fields that changed, where the vector that is held is known; all parts otherwise.
+        """
         found = []
-        for key in self.keys:
-            version = vector.get(str(key))
-            if version is None or version.run != run:
+        for key in self._asked(look):
+            version = look.versions.get(str(key))
+            if version is None or version.run != look.run:
                 return None
             known = self._parts.get(key)
             if known is None or known[0] != version.epoch:
                 found.append(key)
         return found
+
+    def _asked(self, look: Look) -> Iterable[Key]:
+        """The parts whose version may be another one than that which is held."""
+        if look.changed is None:
+            return self.keys
+        return [key for field in sorted(look.changed) if (key := self._by_field.get(field)) is not None]
 
     def is_older(self, key: Key, run: str, epoch: str) -> bool:
         """Whether something older than what is held stands in its place: one Redis never goes back by itself."""
@@ -90,7 +104,7 @@ class Held:
         self,
         loaded: Mapping[Key, tuple[str, CompiledPart]],
         sharing: dict[str, tuple[str, Sharing]],
-        vector: Mapping[str, Version],
+        look: Look,
     ) -> None:
         """Take in all that changed, all or nothing: a part that is held counts as joined."""
         if {b: version for b, (version, _) in sharing.items()} != {b: v for b, (v, _) in self.sharing.items()}:
@@ -99,7 +113,11 @@ class Held:
         self._parts.update(loaded)
         if loaded:
             self._update(list(loaded))
-        self._publish(f"{self.generation}.{max((vector[str(key)].batch for key in self.keys), default=0)}")
+        newest = max((look.versions[str(key)].batch for key in self._asked(look)), default=0)
+        # a version never goes back under one run of Redis
+        self._batch = newest if look.changed is None else max(newest, self._batch)
+        self.look = look
+        self._publish(f"{self.generation}.{self._batch}")
 
     def close(self, version: str, closed: dict[str, str]) -> None:
         """Go by another set of closed destinations."""
@@ -189,9 +207,10 @@ class IndexCache:
             if self._held is None:
                 _, generation = self.redis.current()
             else:
-                run, generation, vector = self.redis.look(self._held.generation)
+                look = self.redis.look(self._held.generation, self._held.look)
+                generation = look.in_force
                 if generation == self._held.generation:
-                    return self._load(self._held, run, vector, committed)
+                    return self._load(self._held, look, committed)
             return "the index in redis is not complete" if generation is None else self._take_up(generation, committed)
         except redis.RedisError as error:
             return f"redis is away ({trouble(error)})"
@@ -204,18 +223,23 @@ class IndexCache:
         if shared is None:
             return "the index in redis is not complete"
         held = Held(self.config.adopting(shared), generation, self._schemas)
-        why = self._load(held, *self.redis.vector(generation), committed)
+        why = self._load(held, self.redis.look(generation), committed)
         if not why:
             if self._held is not None:
                 _log.info("routing by generation %d", generation)
             self._held = held
         return why
 
-    def _load(self, held: Held, run: str, vector: Mapping[str, Version], committed: Mark | None) -> str:
+    def _load(self, held: Held, look: Look, committed: Mark | None) -> str:
         """Bring one generation up to its vector, unless that is behind what was committed."""
+        run, vector = look.run, look.versions
         if Mark.of(held.generation, run, vector).is_behind(committed):
             return "redis holds an older index than was in force"
-        stale = held.stale(run, vector)
+        if look.changed is not None and not look.changed and held.snapshot is not None:
+            return ""  # nothing was written since
+        # until all of it is taken in, what is held is of no vector
+        held.look = None
+        stale = held.stale(look)
         if stale is None:
             return "the index in redis is not complete"
         loaded = {}
@@ -226,7 +250,7 @@ class IndexCache:
             loaded[key] = part
         held.run = run
         held.close(*self._closed(held, run, vector))
-        held.take(loaded, self._assignments(held, run, vector), vector)
+        held.take(loaded, self._assignments(held, run, vector), look)
         if held.faults:
             self.count({"internal": held.faults})
             held.faults = 0

@@ -47,7 +47,7 @@ from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
 from streaming.progress import Committed, Committer, ProgressListener, group
 from streaming.queries import Queries
-from streaming.registry import RegistryReader
+from streaming.registry import RegistryReader, sinks
 from streaming.settings import session
 from streaming.source_topics import followed
 from streaming.succession import Succession
@@ -107,8 +107,10 @@ class Job:
             return
         self.registry = RegistryReader(self.config, self.transport, self.keys)
         retried(self.registry.catch_up)
-        file = file_hash(self.config)
+        file, at_first = file_hash(self.config), self.config.shared
         self._agree()
+        if self.config.shared != at_first:
+            self.topics.ensure_needed()  # it may need other links, and more lanes, than the file says
         self.marks.committed = retried(Committed(self.config).mark)
         self.generations = Generations(
             self.checkpoint,
@@ -449,7 +451,7 @@ class Job:
         """Take notice of how far the index in Redis has been written; False if it is older than it was."""
         with self._marking:
             number, keys = self.number, index_keys(self.config, self.config.deployment.hosts)
-            run, vector = self.redis.vector(number)
+            run, vector = self.redis.followed(number)
             return self.marks.take(Mark.of(number, run, vector), is_whole(run, vector, keys))
 
     def _committed_mark(self) -> Mark | None:
@@ -471,7 +473,7 @@ class Job:
     def _look(self) -> bool:
         """The same at once; True where that changed something, or Kafka does not say now."""
         try:
-            return self._follow(*followed(self.config, self.topics, self.registry.facts.values()))
+            return self._follow(*followed(self.config, self.topics, sinks(self.registry.facts.values())))
         except (KafkaException, HilcastError) as error:
             _log.warning("which topics there are is not known now: %s", error)
             return True

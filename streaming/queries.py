@@ -25,8 +25,9 @@ from pyspark.sql.streaming import StreamingQuery
 from infra.logs import logger
 from state.config import Config
 from state.errors import HilcastError, StateUnreadable
+from state.lanes import publication_lanes, shared_lanes
 from state.routing.envelope import input_topics
-from state.topics import PUBLICATION_PARTITIONS, inboxes
+from state.topics import inboxes
 from streaming import control, route
 from streaming.boot import Boot
 from streaming.building import Spark
@@ -264,7 +265,10 @@ class Queries:
                 done.result()
 
     def _route_tasks(self) -> int:
-        return max(PUBLICATION_PARTITIONS, len(self._queries["route"].topics))
+        """As many as the input has lanes: each partition is read by a task of its own."""
+        query, config = self._queries["route"], self._boots["route"].config
+        links = [topic for topic in query.topics if topic.startswith(config.topics.link("", "")[:-1])]
+        return publication_lanes(config) + len(config.sources) + shared_lanes(config) * len(links)
 
     def all_run(self) -> bool:
         """Whether both queries read their input."""

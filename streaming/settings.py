@@ -22,7 +22,9 @@ WARM_BYTES_MAX = 100_000
 QUERY_VARIABLE = "HILCAST_QUERY"
 """Names the query whose workers these are: each query has a daemon, and so workers, of its own."""
 OUTPUT = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
-"""The rows that either query hands to its Kafka sink."""
+"""The rows that the control query hands to its Kafka sink."""
+ROUTED = f"{OUTPUT}, partition int"
+"""Those of the route query, each with its lane; null: Kafka chooses."""
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 SPARK = {
     # 200 shuffle partitions, the default, cost 13 s a batch; frozen into the checkpoint at first start

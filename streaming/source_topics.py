@@ -6,22 +6,20 @@ is left. One that was deleted and made again has the old name and other offsets,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from infra.kafka.topic_keeper import TopicKeeper
 from state.config import Config
-from state.control.facts import Fact
-from streaming.registry import sinks
 
 
-def followed(config: Config, topics: TopicKeeper, facts: Iterable[Fact]) -> tuple[Config, dict[str, str]]:
+def followed(config: Config, topics: TopicKeeper, taken: Collection[str]) -> tuple[Config, dict[str, str]]:
     """The configuration with the topics that its patterns match now, and Kafka's ids of these.
 
-    The sink of a live subscription is never one of them.
+    `taken`: the sinks of live subscriptions, which are never among them.
     """
     if not config.patterns:
         return config, {}
-    taken, named = sinks(facts), {source.topic for source in config.sources}
+    named = {source.topic for source in config.sources}
     matched = [source.topic for source in config.with_topics(topics.existing(), taken).sources]
     ids = topics.ids(topic for topic in matched if topic not in named)
     return config.with_topics(ids, taken), ids

@@ -2,8 +2,13 @@
 
     every 0.25 s   registry and timers; something to do for idle workers
     every second   index parts that Redis lost; groups; figures for `status` and the metrics
-    every 5 s      topics that were deleted under us; destinations that nothing can be written to (at once, where the
-                   route query has failed); topics that a pattern of sources matches; transactions left open
+    every 5 s      topics that were deleted under us, delivery topics some at a time; destinations that nothing can be
+                   written to (at once, where the route query has failed); topics that a pattern of sources matches;
+                   transactions left open
+
+What there is to look after is counted as facts come and go, and Kafka is asked for topics by name: a look costs what it
+is about, not what there is. Only who does not know the names asks for all topics: sources by pattern, inboxes of
+clients' own.
 
 A duty that Kafka or Redis does not let it do now is done the next time.
 """
@@ -36,10 +41,13 @@ from streaming.progress import ProgressListener
 from streaming.registry import RegistryReader
 from streaming.source_topics import followed
 from streaming.timers import Timers
+from streaming.wanted_destinations import WantedDestinations
 from streaming.writer import DriverWriter
 
 TICK_S = 0.25
 WATCH_S = 1.0
+WHOLE_LOOKS = 10
+"""Of so many looks at the index in Redis one reads all versions: somebody may have changed some and told nobody."""
 TOPICS_S = 5.0
 REPUBLISH_S = 20.0
 HEARTBEAT_S = 30.0
@@ -89,6 +97,9 @@ class Watch:
         self._absent: set[str] = set()
         """Topics that must not be lost and were not there at the last look."""
         self.registry, self.timers, self.groups, self.listener = registry, timers, groups, listener
+        self._wanted = WantedDestinations(config)
+        for key, fact in registry.facts.items():
+            self._wanted.follow(key, fact)
         self.redis, self.topics, self.writer = redis, topics, writer
         self._route, self._inboxes = route, inboxes
         self.clock, self._ended = clock, ended
@@ -96,6 +107,7 @@ class Watch:
         self._closed = ClosedDestinations(topics, redis, boot.generation)
         self._failures, self._stumbled = failures, -1
         self._beaten = (float("-inf"), 0)
+        self._looks = 0
         self._republished: dict[Key, float] = {}
         self._told: dict[str, float] = {}
         self._held: dict[tuple[str, int], int] = {}
@@ -146,6 +158,7 @@ class Watch:
         for key in self.registry.catch_up():
             fact = self.registry.facts.get(key)
             self.timers.follow(key, fact)
+            self._wanted.follow(key, fact)
             if self.groups is not None:
                 self.groups.follow(key, fact)
         for record in self.registry.overwritten():
@@ -186,7 +199,8 @@ class Watch:
             if not self._mark():
                 _log.error("redis holds an older index than was in force: nobody goes by it, it is written again")
                 self.redis.disown(self.generation)
-            missing = self.redis.missing(self._keys, self.generation)
+            missing = self.redis.missing(self._keys, self.generation, whole=self._looks % WHOLE_LOOKS == 0)
+            self._looks += 1
             if missing:
                 self.redis.describe_grids({name: Grid.of(event_type) for name, event_type in self.config.types.items()})
         except redis.RedisError:
@@ -228,18 +242,13 @@ class Watch:
     def _watch_topics(self) -> None:
         """Recreate what was deleted under us; stop if that would hide a loss."""
         self._guard_topics()
-        self._recreated(self.topics.ensure_needed(but=self._ids))
+        self._recreated(self.topics.ensure_needed(but=self._ids, own=False))
 
     def watch_destinations(self) -> None:
         """Recreate destinations before the sink gives up; close those that it cannot write to."""
-        hosts = self.config.deployment.hosts
-        wanted = {
-            fact.sink or self.config.topics.deliver(fact.owner or "")
-            for (kind, broker, _, _), fact in self.registry.facts.items()
-            if kind == "subscription" and fact.live and broker in hosts
-        }
-        if self.groups is not None:
-            wanted |= self.groups.topics()
+        wanted = self._wanted.hosted
+        if self.groups is not None and (shared := self.groups.topics()):
+            wanted = {*wanted, *shared}
         if self.config.security.own:
             self._recreated(self.topics.recreate(self._own_receipts())[0])
         failures = self._failures()
@@ -264,7 +273,7 @@ class Watch:
     def _watch_sources(self) -> None:
         """Have topics routed that a pattern matches and that were not there before, or are others of the same name."""
         if self.config.patterns:
-            found, ids = followed(self.config, self.topics, self.registry.facts.values())
+            found, ids = followed(self.config, self.topics, self._wanted.sinks)
             self._route(found, ids)
             if self.groups is not None:
                 self.groups.sources(found)

@@ -26,7 +26,8 @@ WELL = {name: Found("id", kept.partitions, 3, dict(kept.settings)) for name, kep
 ILL = [
     ("hilcast.subscriptions", {"partitions": 3}, True),
     ("hilcast.control", {"partitions": 2}, True),
-    ("hilcast.link.b1.b2", {"partitions": 2}, True),
+    ("hilcast.link.b1.b2", {"partitions": 2}, False),
+    ("hilcast.publications", {"partitions": 0}, False),
     ("hilcast.registry", {"cleanup.policy": "delete"}, True),
     ("hilcast.registry", {"cleanup.policy": "compact,delete"}, True),
     ("hilcast.groups", {"cleanup.policy": "delete"}, True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 
@@ -59,11 +59,22 @@ def kept(folder: Path) -> list[Outcome]:
 
 def summary(outcomes: Sequence[Outcome]) -> None:
     """The table by kind, and all together."""
-    kinds = sorted({outcome.kind for outcome in outcomes})
-    rows = [_row(kind, [o for o in outcomes if o.kind == kind]) for kind in kinds]
-    show("faults by kind", HEAD, [*rows, _row("all", outcomes)])
+    single = [part for outcome in outcomes for part in _parts(outcome)]
+    kinds = sorted({outcome.kind for outcome in single})
+    rows = [_row(kind, [o for o in single if o.kind == kind]) for kind in kinds]
+    show("faults by kind", HEAD, [*rows, _row("all", single)])
     lossy = sum(outcome.verdict.lost_within_bound for outcome in outcomes)
     print(f"\n  lost by the probabilistic reduction, which may: {lossy:,}")
+
+
+def _parts(outcome: Outcome) -> list[Outcome]:
+    """An outcome of several faults at once as one of each; what was counted is the first one's."""
+    first, *others = outcome.kind.split("+")
+    failed = outcome.findings or ["a fault at the same time failed"] * (not outcome.ok)
+    return [
+        replace(outcome, kind=first),
+        *(Outcome(kind, outcome.seed, pause_s=outcome.pause_s, findings=failed) for kind in others),
+    ]
 
 
 def _row(kind: str, outcomes: Sequence[Outcome]) -> list[object]:
@@ -79,6 +90,7 @@ def _row(kind: str, outcomes: Sequence[Outcome]) -> list[object]:
 
 def picture(outcomes: Sequence[Outcome], name: str = "campaign") -> None:
     """The pauses of every kind, failed faults in red, to `benchmarks/out/NAME.png`."""
+    outcomes = [part for outcome in outcomes for part in _parts(outcome)]
     kinds = sorted({outcome.kind for outcome in outcomes}, reverse=True)
     figure, axes = pyplot.subplots(figsize=(8, 1.5 + 0.25 * len(kinds)))
     longest = max((outcome.pause_s or 0.0 for outcome in outcomes), default=1.0) or 1.0

@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException, Message, Producer
 from kafka import KafkaProducer
 
 from benchmarks.faults.inputs import MALLORY, publish, type_of
@@ -424,7 +424,7 @@ def foreign(scene: Scene) -> Names:
     values = [b"", None, b"\xff\xfe", b"{", b"[]", b"null", b'{"kind": 5}', b"\x01" * 50, b"x" * 100_000]
     keys = [None, b"", b"\xff", f"subscription/b1/{type_of(scene)}/stranger".encode(), b"generation/main", b"b1/c1"]
     # `receipts`, `routed` and deliveries are what the judge itself goes by: junk there must fool it as little as others
-    for topic in ("control", "registry", "groups", "progress", "routed", "receipts", "deadletter", "deliver.mallory"):
+    for topic in ("control", "registry", "groups", "progress", "routed", "receipts", "deadletter", "deliver.probe"):
         for n, value in enumerate(values):
             scene.load.produce(
                 topic, keys[n % len(keys)], value, [(STRANGER, b"1"), ("h", b"\xff"), ("hilcast_client", b"x")]
@@ -492,7 +492,7 @@ def aborted(scene: Scene) -> Names:
             made.produce(
                 f"{scene.deployment.prefix}.publications",
                 b'{"symbol": "probe", "price": 1}',
-                headers=usual(scene, id=f"{STRANGE}aborted".encode()),
+                headers=usual(scene, id=b"aborted"),
             )
             made.produce(
                 f"{scene.deployment.prefix}.subscriptions",
@@ -532,6 +532,26 @@ def flood_of_large(scene: Scene) -> Names:
     for n in range(LARGE_COUNT):
         scene.load.send("subscriptions", f"b1/{name}/large{stamp}x{n % 100}", value)
     yield "subscriptions"
+
+
+def bombs(scene: Scene) -> Names:
+    """Records of 20 and 100 MB that are some kilobytes on the wire, for Kafka measures what is compressed."""
+    made = producer(scene, **{"compression.type": "zstd", "message.max.bytes": 1_000_000_000})
+    for megabytes in (20, 100):
+        for topic, headers in (("publications", usual(scene)), ("subscriptions", [])):
+            key = f"b1/{type_of(scene)}/bomb{scene.rng.randrange(10**9)}".encode()
+            sent = Sent(key)
+            scene.load.control += [sent] if topic == "subscriptions" else []
+
+            def told(error: object, message: Message, sent: Sent = sent, topic: str = topic) -> None:
+                assert error is None, error
+                sent.place = (message.topic(), message.partition(), message.offset())
+                scene.judge.strange += [sent.place] if topic == "publications" else []
+
+            name = f"{scene.deployment.prefix}.{topic}"
+            made.produce(name, b"x" * (megabytes * 1_000_000), key, headers=headers, on_delivery=told)
+            made.flush(60.0)
+            yield f"{topic}: {megabytes} MB"
 
 
 class OpenTransaction(Fault):
@@ -577,5 +597,6 @@ known(
     OneByOne("transactions-aborted", aborted),
     OneByOne("flood", flood),
     OneByOne("flood-of-large", flood_of_large),
+    OneByOne("bombs", bombs),
     OpenTransaction(),
 )

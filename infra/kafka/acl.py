@@ -36,6 +36,7 @@ _OPERATIONS: dict[str, AclOperation] = {
     "write": AclOperation.WRITE,
     "create": AclOperation.CREATE,
     "delete": AclOperation.DELETE,
+    "alter": AclOperation.ALTER,
     "describe": AclOperation.DESCRIBE,
     "describe-configs": AclOperation.DESCRIBE_CONFIGS,
 }

@@ -133,7 +133,12 @@ class ConfluentTransport:
         while True:
             try:
                 self._sending.produce(
-                    output.topic, output.value, output.key, headers=list(output.headers), on_delivery=report
+                    output.topic,
+                    output.value,
+                    output.key,
+                    partition=-1 if output.partition is None else output.partition,
+                    headers=list(output.headers),
+                    on_delivery=report,
                 )
                 self._sending.poll(0)
                 return sending

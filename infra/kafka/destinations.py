@@ -72,7 +72,7 @@ class Destinations:
                 return self._judge_own(topic)
             if metric_name(topic).startswith(metric_name(f"{self._prefix}.")):
                 return f"Kafka, which takes '.' and '_' for one, cannot tell it from topics under {self._prefix!r}"
-            self._keeper.create({topic: destination(self._keeper.config)})
+            self._keeper.create({topic: destination(self._keeper.config, topic)})
         except RefusedError as error:
             return error.reason
         return self._keeper.unfit([topic], unseen="the job may not look at it").get(topic)

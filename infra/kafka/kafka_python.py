@@ -119,7 +119,8 @@ class KafkaPythonTransport:
                 lambda: KafkaProducer(**self._settings, linger_ms=5, allow_auto_create_topics=False)
             )
         try:
-            future = self._sending.send(output.topic, value=output.value, key=output.key, headers=list(output.headers))
+            what = {"value": output.value, "key": output.key, "headers": list(output.headers)}
+            future = self._sending.send(output.topic, **what, partition=output.partition)
         except (KafkaError, TypeError, ValueError) as error:
             raise not_sent(output.topic, str(error)) from error
         future.add_errback(lambda error: self._failed.append(not_sent(output.topic, str(error))))

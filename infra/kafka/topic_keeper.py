@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -18,9 +19,10 @@ from confluent_kafka.admin import (
 
 from infra.kafka.dialects import librdkafka
 from infra.kafka.transport import away
+from infra.logs import logger
 from state.config import Config
 from state.errors import HilcastError
-from state.topics import Fault, Found, Kept, destination, faults, needed, unfit
+from state.topics import Fault, Found, Kept, destination, faults, inbox, needed, unfit
 
 _REFUSED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -28,7 +30,14 @@ _REFUSED = (
     KafkaError.TOPIC_EXCEPTION,  # no name for a topic, or one that Kafka cannot tell from another
     KafkaError.POLICY_VIOLATION,
 )
-_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+_log = logger("topics")
+NAMED_MAX = 2000
+"""Topics that are asked for by name; of more, all that there are cost less."""
+_ABSENT = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,  # no name for a topic: whoever would create it is told
+)
 
 
 class RefusedError(HilcastError):
@@ -45,8 +54,18 @@ class TopicKeeper:
 
     def existing(self, timeout_s: float = 10.0) -> set[str]:
         """Names of all topics of the cluster."""
+        return set(self.partitions(timeout_s))
+
+    def partitions(self, timeout_s: float = 10.0, names: Collection[str] | None = None) -> dict[str, int]:
+        """By topic of the cluster, or by those of these names that exist: how many partitions it has.
+
+        Cost: all topics of the cluster are told, unless it is asked for at most NAMED_MAX.
+        """
+        if names is not None and len(names) <= NAMED_MAX:
+            return {name: len(found.partitions) for name, found in self._described(names).items()}
         try:
-            return set(self.admin.list_topics(timeout=timeout_s).topics)
+            topics = self.admin.list_topics(timeout=timeout_s).topics
+            return {name: len(found.partitions) for name, found in topics.items()}
         except KafkaException as error:
             raise away(self.config.deployment.kafka, error.args[0].str()) from error
         finally:
@@ -62,36 +81,70 @@ class TopicKeeper:
     def recreate(self, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
         """Create the delivery topics among these that are missing; what was created, and why some cannot be."""
         refused: dict[str, str] = {}
-        return self.create(dict.fromkeys(names, destination(self.config)), refused=refused), refused
+        return self.create({name: destination(self.config, name) for name in names}, refused=refused), refused
 
     def create(
         self, topics: Mapping[str, Kept], timeout_s: float = 60.0, refused: dict[str, str] | None = None
     ) -> list[str]:
-        """Create what is missing and wait until the cluster shows it; return what was created.
+        """Create what is missing, with all its lanes, and wait until the cluster shows it; return what was created.
 
         `refused` takes the reasons for what Kafka will not let us create; without it, that raises `RefusedError`.
         """
-        missing = sorted(set(topics) - self.existing())
-        if not missing:
+        there = self.partitions(names=topics)
+        missing = sorted(set(topics) - set(there))
+        lanes = {n: k.partitions for n, k in topics.items() if k.lanes and n in there and there[n] < k.partitions}
+        if not missing and not lanes:
             return []
         self._create({name: topics[name] for name in missing}, refused=refused)
+        self.grow(lanes)
         missing = [name for name in missing if name not in (refused or {})]
-        deadline = time.monotonic() + timeout_s
-        while not set(missing) <= self.existing():
-            if time.monotonic() > deadline:
-                raise HilcastError("kafka-topic", f"topics did not appear: {', '.join(missing[:5])}")
-            time.sleep(0.05)
+        self._until_shown({**dict.fromkeys(missing, 1), **lanes}, timeout_s)
         return missing
+
+    def _until_shown(self, wanted: Mapping[str, int], timeout_s: float) -> None:
+        """Return once the cluster shows these topics with so many partitions each."""
+        deadline = time.monotonic() + timeout_s
+        while late := [name for name, there in self._shown(wanted).items() if there < wanted[name]]:
+            if time.monotonic() > deadline:
+                raise HilcastError("kafka-topic", f"topics did not appear: {', '.join(late[:5])}")
+            time.sleep(0.05)
+
+    def _shown(self, names: Collection[str]) -> dict[str, int]:
+        there = self.partitions(names=names)
+        return {name: there.get(name, 0) for name in names}
+
+    def grow(self, lanes: dict[str, int]) -> None:
+        """Give topics that have fewer so many partitions; what they hold stays where it is.
+
+        Where Kafka does not let us, publications stay in fewer lanes, and that is said: it is taken out of `lanes`. A
+        link or a shared topic must have as many as are written to: `RefusedError`.
+        """
+        asked = [NewPartitions(name, n) for name, n in sorted(lanes.items())]
+        for name, future in self.admin.create_partitions(asked, request_timeout=30.0).items() if asked else ():
+            try:
+                future.result()
+                _log.info("%s has %d partitions now", name, lanes[name])
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.INVALID_PARTITIONS:
+                    continue  # somebody else was first; whether it has enough now is looked at next
+                reason = f"cannot give topic {name!r} {lanes[name]} partitions: {error.args[0].str()}"
+                if error.args[0].code() not in _REFUSED:
+                    raise HilcastError("kafka-topic", reason) from error
+                if not name.startswith(self.config.topics.publications):
+                    raise RefusedError("kafka-topic", reason) from error
+                _log.warning("%s", reason)
+                del lanes[name]
 
     def rehearse(self, name: str) -> None:
         """Find out whether this delivery topic could be created; `RefusedError` if not."""
-        self._create({name: destination(self.config)}, rehearse=True)
+        self._create({name: destination(self.config, name)}, rehearse=True)
 
     def _create(
         self, topics: Mapping[str, Kept], *, rehearse: bool = False, refused: dict[str, str] | None = None
     ) -> None:
         new = [_new(name, kept) for name, kept in topics.items()]
-        for name, future in self.admin.create_topics(new, request_timeout=30.0, validate_only=rehearse).items():
+        made = self.admin.create_topics(new, request_timeout=30.0, validate_only=rehearse) if new else {}
+        for name, future in made.items():
             try:
                 future.result()
             except KafkaException as error:
@@ -115,10 +168,15 @@ class TopicKeeper:
                     raise HilcastError("kafka-topic", f"cannot delete {name!r}: {error.args[0].str()}") from error
         self._seen -= set(asked)
 
-    def ensure_needed(self, but: Iterable[str] = (), config: Config | None = None) -> list[str]:
-        """Create the topics that this configuration, or the keeper's own, needs, but these."""
-        left = set(but)
-        return self.create({name: kept for name, kept in needed(config or self.config).items() if name not in left})
+    def ensure_needed(self, but: Iterable[str] = (), config: Config | None = None, *, own: bool = True) -> list[str]:
+        """Create the topics that this configuration, or the keeper's own, needs, but these; return what was created.
+
+        Those that have lanes are given what they lack of them; unless it is left out, clients' `own` publications too.
+        """
+        left, config = set(but), config or self.config
+        found = config.with_own(self.existing()).inbox_topics if own and config.security.own else ()
+        grown = {t: inbox(config, "publications") for t in found if t.startswith(f"{config.topics.publications}.")}
+        return self.create({name: kept for name, kept in {**needed(config), **grown}.items() if name not in left})
 
     # ── how they are kept ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 
-from infra.kafka.transport import Reader, Transport
+from infra.kafka.transport import Partition, Reader, Transport
 from state.messages import Span, read_reader, read_spans
 
 LOOK_S = 5.0
@@ -32,26 +32,26 @@ class Spans:
     >>> spans = Spans()
     >>> spans.replace("b1", [Span("g", 5, 9), Span("g", 12)])
     True
-    >>> spans.next("g", 0), spans.next("g", 7), spans.next("g", 9), spans.next("g", 30)
-    (5, 7, 12, 30)
+    >>> [spans.next(("g", 0), position) for position in (0, 7, 9, 30)]
+    [5, 7, 12, 30]
     """
 
     def __init__(self) -> None:
         self._by_broker: dict[str, list[Span]] = {}
-        self._by_topic: dict[str, tuple[list[int], list[float]]] = {}
-        """Firsts and ends of each topic's spans, joined where they touch, in order."""
+        self._by_place: dict[Partition, tuple[list[int], list[float]]] = {}
+        """Firsts and ends of each partition's spans, joined where they touch, in order."""
 
     def replace(self, broker: str, spans: list[Span]) -> bool:
         """Take what a broker says now instead of what it said before; tell whether it differs."""
         if self._by_broker.get(broker, []) == spans:
             return False
         self._by_broker[broker] = spans
-        self._by_topic = {}
+        self._by_place = {}
         every = (span for of in self._by_broker.values() for span in of)
         for span in sorted(every, key=lambda span: span.first):
             end = OPEN if span.end is None else span.end
             if end > span.first:
-                firsts, ends = self._by_topic.setdefault(span.topic, ([], []))
+                firsts, ends = self._by_place.setdefault((span.topic, span.partition), ([], []))
                 if ends and span.first <= ends[-1]:
                     ends[-1] = max(ends[-1], end)
                 else:
@@ -59,22 +59,22 @@ class Spans:
                     ends.append(end)
         return True
 
-    def topics(self) -> list[str]:
-        """Every topic with a span that is not empty, ended ones too, sorted."""
-        return sorted(self._by_topic)
+    def places(self) -> list[Partition]:
+        """Every partition with a span that is not empty, ended ones too, sorted."""
+        return sorted(self._by_place)
 
-    def next(self, topic: str, position: int) -> int | None:
+    def next(self, place: Partition, position: int) -> int | None:
         """The first offset from `position` on that has to be read; None if every span ends before.
 
         Cost: O(log spans).
         """
-        firsts, ends = self._by_topic.get(topic, _NONE)
+        firsts, ends = self._by_place.get(place, _NONE)
         ahead = bisect_right(ends, position)
         return max(firsts[ahead], position) if ahead < len(ends) else None
 
-    def end(self, topic: str) -> int | None:
-        """Where the last span of a topic ends; None while one is open."""
-        last = self._by_topic[topic][1][-1]
+    def end(self, place: Partition) -> int | None:
+        """Where the last span of a partition ends; None while one is open."""
+        last = self._by_place[place][1][-1]
         return None if last == OPEN else int(last)
 
 

@@ -263,7 +263,8 @@ class Subscriber(Registrant):
     def _taken(self, record: Record) -> Delivery | None:
         position = self._positions[record.topic, record.partition] = record.offset + 1
         if record.topic not in self._topics:
-            self._moved |= self._groups.spans.next(record.topic, position) != position
+            place = (record.topic, record.partition)
+            self._moved |= self._groups.spans.next(place, position) != position
         delivery = read_delivery(record, self.client, self._memory, self._encoder)
         if self._unite_s > 0:
             self._hold(record, delivery)
@@ -300,7 +301,9 @@ class Subscriber(Registrant):
         assert not self._fetched, "what was fetched is given before more is looked for"
         self._moved |= self._groups.poll()
         now = time.monotonic()
-        missing = any(topic not in self._partitions for topic in (*self._topics, *self._groups.spans.topics()))
+        shared = self._groups.spans.places()
+        missing = any(topic not in self._partitions for topic in self._topics)
+        missing |= any(p not in self._partitions.get(topic, ()) for topic, p in shared)
         if not self._moved and (not missing or now - self._looked < LOOK_S):
             return
         self._looked = now
@@ -317,37 +320,37 @@ class Subscriber(Registrant):
 
     def _starts(self) -> dict[Partition, int]:
         """Every partition that is to be read now, and from where."""
-        shared = [topic for topic in self._groups.spans.topics() if topic not in self._topics]
-        existing = [(topic, p) for topic in (*self._topics, *shared) for p in self._existing(topic)]
+        shared = [(t, p) for t, p in self._groups.spans.places() if t not in self._topics and p in self._existing(t, p)]
+        existing = [*((topic, p) for topic in self._topics for p in self._existing(topic)), *shared]
         fresh = [partition for partition in existing if partition not in self._positions]
         stored = self._transport.committed(self.group, fresh) if fresh and self._start == "stored" else {}
         for topic, p in fresh:
             # Kafka may have deleted what a span begins with, or all of it
-            held = self._transport.span(topic, p)[0] if topic in shared else 0
+            held = self._transport.span(topic, p)[0] if (topic, p) in shared else 0
             self._positions[topic, p] = max(stored.get((topic, p), 0), held)
         starts = {}
         for topic, p in existing:
             position = self._positions[topic, p]
-            ahead = self._groups.spans.next(topic, position) if topic in shared else position
+            ahead = self._groups.spans.next((topic, p), position) if (topic, p) in shared else position
             if ahead is not None:
                 starts[topic, p] = self._positions[topic, p] = ahead
         return starts
 
-    def _existing(self, topic: str) -> tuple[int, ...]:
-        """The partitions of a topic; none as long as it does not exist."""
-        if topic not in self._partitions and (found := self._transport.partitions(topic)):
+    def _existing(self, topic: str, wanted: int = 0) -> tuple[int, ...]:
+        """The partitions of a topic; none as long as it does not exist. It may have grown: `wanted` is looked for."""
+        if wanted not in self._partitions.get(topic, ()) and (found := self._transport.partitions(topic)):
             self._partitions[topic] = found
         return self._partitions.get(topic, ())
 
     def _ends(self) -> dict[Partition, int]:
         """Where everything ends now that is read, or will be once its topic is looked for."""
         ends = {(t, p): self._transport.span(t, p)[1] for t in self._topics for p in self._transport.partitions(t)}
-        for topic in self._groups.spans.topics():
-            last = self._groups.spans.end(topic)
-            for p in self._transport.partitions(topic):
+        for topic, p in self._groups.spans.places():
+            last = self._groups.spans.end((topic, p))
+            if (topic, p) not in ends and p in self._transport.partitions(topic):
                 low, end = self._transport.span(topic, p)
-                ahead = self._groups.spans.next(topic, max(low, self._positions.get((topic, p), 0)))
-                if ahead is not None and (topic, p) not in ends:
+                ahead = self._groups.spans.next((topic, p), max(low, self._positions.get((topic, p), 0)))
+                if ahead is not None:
                     ends[topic, p] = end if last is None else min(end, last)
         return ends
 

@@ -195,7 +195,7 @@ class RedisLook:
 
     def __init__(self, config: Config) -> None:
         self._index = RedisIndex(config)
-        self._vector: tuple[str, dict[str, Version]] | None = None
+        self._vector: tuple[str, Mapping[str, Version]] | None = None
         self._parts: dict[Key, CompiledPart | None] = {}
         self.fault: str | None = None
 

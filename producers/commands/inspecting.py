@@ -33,6 +33,7 @@ from state.config import Config, load
 from state.errors import HilcastError
 from state.explain import box_text
 from state.keys import Key, index_keys
+from state.redis_client import open_redis
 from state.redis_index import RedisIndex, Version, away
 from state.reductions.interval_table import range_ids
 from state.space.boxes import Boxes
@@ -110,10 +111,9 @@ class PartReader:
     def __init__(self, config: Config, *, timeout_s: float = 5.0) -> None:
         self.index = RedisIndex(config, timeout_s=timeout_s)
         self._config = config
-        settings = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s, **config.redis}
-        self._client: Any = redis.Redis.from_url(config.deployment.redis, **settings)
+        self._client: Any = open_redis(config, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
 
-    def standing(self) -> tuple[str, dict[str, Version]]:
+    def standing(self) -> tuple[str, Mapping[str, Version]]:
         """The Redis that is up now, and the version of every part that is in force."""
         run, generation = self.index.current()
         return run, {} if generation is None else self.index.vector(generation)[1]
@@ -144,7 +144,7 @@ class PartReader:
         return parts
 
     def _name(self, key: Key) -> str:
-        return f"{self._config.deployment.prefix}:{key.broker}:{key.type}:{key.part}"
+        return f"{self.index.prefix}:{key.broker}:{key.type}:{key.part}"
 
     def complete(self, parts: dict[Key, Part]) -> dict[Key, Part]:
         """Read the ids of parts with more subscriptions than the readable half shows from the packed one."""

@@ -93,7 +93,7 @@ def client_add(chosen: argparse.Namespace) -> int:
     name = chosen.name
     if not NAME.fullmatch(name):
         raise HilcastError("bad-usage", f"the name of a client must match {NAME.pattern}, not {name!r}")
-    deliveries = {config.topics.deliver(name): destination(config)}
+    deliveries = {config.topics.deliver(name): destination(config, config.topics.deliver(name))}
     created = TopicKeeper(config).create(topics_of(config, name) if config.security.own else deliveries)
     print(f"topics: {', '.join(created) or 'all are there'}")
     rights = of_client(config, name)

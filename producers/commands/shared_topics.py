@@ -110,7 +110,7 @@ def count_open(records: Iterable[Record]) -> dict[str, Counter[str]]:
     found: dict[str, Counter[str]] = {}
     for key, spans in latest.items():
         broker = key.decode("utf-8", "replace").partition("/")[0]
-        found.setdefault(broker, Counter()).update(span.topic for span in spans if span.end is None)
+        found.setdefault(broker, Counter()).update({span.topic for span in spans if span.end is None})
     return found
 
 

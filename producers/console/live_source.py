@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import redis
@@ -197,9 +197,9 @@ class KeptIndex:
         self._kept: OrderedDict[Key, tuple[str, CompiledPart]] = OrderedDict()
         self._lock = threading.Lock()
         self._looked = -LOOK_S
-        self._standing: tuple[str, dict[str, Version]] = ("", {})
+        self._standing: tuple[str, Mapping[str, Version]] = ("", {})
 
-    def _versions(self) -> tuple[str, dict[str, Version]]:
+    def _versions(self) -> tuple[str, Mapping[str, Version]]:
         """The Redis that is up now and the versions in force, as they were a moment ago."""
         if time.monotonic() - self._looked > LOOK_S:
             run, generation = self._index.current()

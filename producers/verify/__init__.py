@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from infra.kafka import Transport, open_transport
-from infra.kafka.reading import every
+from infra.kafka.reading import between, every
 from infra.kafka.transport import Partition
 from infra.schema_registry import prompt_schemas
 from infra.signing_keys import keyring
@@ -134,9 +134,10 @@ class Verification:
 
     def _shared(self, topics: list[str]) -> list[Delivered]:
         """Deliveries through shared topics; a span is announced before what it holds, so spans are read afterwards."""
-        copies = [(record.offset, d) for record in self._read(*topics) for d in read_delivered(record)]
+        copies = [(record.place, d) for record in self._read(*topics) for d in read_delivered(record)]
         memberships = read_memberships(self._read(self._topics.groups))
-        return served(self.config, copies, memberships, {topic: self._first(topic) for topic in topics})
+        held = {(topic, p): self._transport.span(topic, p)[0] for topic in topics for p in self._lanes(topic)}
+        return served(self.config, copies, memberships, held)
 
     # ── publications ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -229,8 +230,10 @@ class Verification:
 
     def _first(self, topic: str) -> int:
         """The first offset that Kafka holds of any partition."""
-        partitions = self._transport.partitions(topic)
-        return max((self._transport.span(topic, p)[0] for p in partitions), default=0)
+        return max((self._transport.span(topic, p)[0] for p in self._lanes(topic)), default=0)
+
+    def _lanes(self, topic: str) -> tuple[int, ...]:
+        return self._transport.partitions(topic)
 
     def _times(self, topic: str) -> tuple[int, list[float]]:
         """The first offset that is held, and the time of each record."""
@@ -240,12 +243,14 @@ class Verification:
 
     def _cut(self, destinations: Iterable[str]) -> dict[str, float]:
         """Destinations whose beginning is deleted, with the time of the first record that is held."""
-        cut = {}
-        for topic in destinations:
-            low, high = self._transport.span(topic, 0)
+        cut: dict[str, float] = {}
+        for place in [(topic, p) for topic in destinations for p in self._lanes(topic)]:
+            low, high = self._transport.span(*place)
             if low > 0:
-                first = next(iter(self._read(topic)), None) if low < high else None
-                cut[topic] = NEVER if first is None else float(first.timestamp_ms)
+                found = between(self._transport, {place: (low, high)})
+                first = next(iter(found), None) if low < high else None
+                since = NEVER if first is None else float(first.timestamp_ms)
+                cut[place[0]] = max(cut.get(place[0], -NEVER), since)
         return cut
 
     def _read(self, *topics: str) -> Iterator[Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 
 import msgspec
@@ -115,10 +116,33 @@ def _is_structured(record: Record) -> bool:
 def _structured(record: Record) -> tuple[dict[str, bytes | None], bytes]:
     try:
         event = msgspec.json.decode(record.value or b"", type=_Structured)
+        given, data = {name: getattr(event, name) for name in ATTRIBUTES}, bytes(event.data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        given, data = _structured_plainly(record.value or b"")
+    return {name: _whole(value) for name, value in given.items()}, data
+
+
+def _structured_plainly(value: bytes) -> tuple[dict[str, object], bytes]:
+    """The same of what msgspec does not read and is JSON all the same: half of a surrogate pair somewhere."""
+    try:
+        event = json.loads(value.decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        event = None
+    if not isinstance(event, dict):
         return dict.fromkeys(ATTRIBUTES), b""
-    given = {name: getattr(event, name) for name in ATTRIBUTES}
-    return {name: v.encode() if isinstance(v, str) and v else None for name, v in given.items()}, bytes(event.data)
+    return {name: event.get(name) for name in ATTRIBUTES}, json.dumps(event.get("data")).encode()
+
+
+def _refuse(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _whole(text: object) -> bytes | None:
+    """A text that can be sent; half of a surrogate pair is none."""
+    try:
+        return text.encode() or None if isinstance(text, str) else None
+    except UnicodeEncodeError:
+        return None
 
 
 def _text(value: bytes | None) -> str:

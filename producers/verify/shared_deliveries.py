@@ -15,6 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from infra.kafka.transport import Partition, Place
 from producers.client.membership import Spans
 from state.config import Config
 from state.control.facts import Fact
@@ -44,20 +45,21 @@ def read_memberships(records: Iterable[Record]) -> dict[str, Spans]:
 
 def served(
     config: Config,
-    copies: Iterable[tuple[int, Delivered]],
+    copies: Iterable[tuple[Place, Delivered]],
     memberships: Mapping[str, Spans],
-    held: Mapping[str, int],
+    held: Mapping[Partition, int],
 ) -> list[Delivered]:
-    """Copies of shared topics, each with its offset, as deliveries to the clients' own topics.
+    """Copies of shared topics, each with its place, as deliveries to the clients' own topics.
 
-    Spans are forgotten with the messages that they hold, so below `held`, the first offset that Kafka has of a topic
-    after the spans were read, none is asked for. What lies in no span stays at its topic, where nobody wants it.
+    Spans are forgotten with the messages that they hold, so below `held`, the first offset that Kafka has of a
+    partition after the spans were read, none is asked for. What lies in no span stays at its topic, where nobody wants
+    it.
     """
     nobody = Spans()
     found = []
-    for offset, copy in copies:
+    for (topic, partition, offset), copy in copies:
         spans = memberships.get(copy.client, nobody)
-        seen = spans.next(copy.topic, offset) == offset or offset < held[copy.topic]
+        seen = spans.next((topic, partition), offset) == offset or offset < held[topic, partition]
         found.append(copy._replace(topic=config.topics.deliver(copy.client)) if seen else copy)
     return found
 

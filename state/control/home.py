@@ -345,11 +345,15 @@ class Home:
         self.drops.setdefault(part, set()).add(name)
 
     def _entry(self, name: Name, fact: Fact, part: str, placement: Placement) -> Entry:
-        owner, residual, nothing = fact.owner or "", placement.residual, Boxes.empty(self.type.d)
-        travelling = placement.travelling.get(part, nothing)
+        owner, residual = fact.owner or "", placement.residual
+        travelling = placement.travelling.get(part)
+        if travelling is None:
+            travelling = Boxes.empty(self.type.d)
         if name.kind is Kind.ADVERTISEMENT:
             return Advertised(self._everywhere(name), owner, residual or "", pack(travelling), placement.wording)
-        sent = placement.sent.get(part, nothing)
+        sent = placement.sent.get(part)
+        if sent is None:
+            sent = Boxes.empty(self.type.d)
         return LocalEntry(
             name.id,
             owner,

@@ -37,7 +37,7 @@ class TypeGroups(msgspec.Struct, kw_only=True):
     """One byte per group and client."""
 
 
-class Assignment(msgspec.Struct, kw_only=True):
+class Assignment(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Who of a broker's clients reads which shared topic."""
 
     clients: list[str]
@@ -47,6 +47,8 @@ class Assignment(msgspec.Struct, kw_only=True):
     sets: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """By client that belongs to one: the set beyond which nobody may see what it gets. A group, or the broadcast, then
     has a topic for each set."""
+    lanes: int = 1
+    """Partitions of each shared topic that messages are written to: those that readers have spans of."""
 
     @classmethod
     def nobody(cls) -> Assignment:

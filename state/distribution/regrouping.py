@@ -43,6 +43,7 @@ from state.distribution.broker_groups import BrokerGroups
 from state.errors import HilcastError
 from state.filters.cloudevents import read_filter
 from state.filters.geometry import geometry
+from state.lanes import shared_lanes
 from state.messages import Record, Span
 from state.publications import beside_columns, format_of, read_publication, types_of_sources
 from state.space.decode import decode
@@ -54,10 +55,13 @@ from state.space.event_type import Format
 
 @dataclass(frozen=True)
 class Prepare:
-    """Create those of these topics that do not exist; then answer `prepared` with where each of them ends."""
+    """Create those of these topics that do not exist, and the lanes that they lack; then answer `prepared` with where
+    each partition ends, all lanes of every topic among them.
+    """
 
     broker: str
     topics: tuple[str, ...]
+    lanes: int
 
 
 @dataclass(frozen=True)
@@ -81,13 +85,13 @@ class Switch:
 
 @dataclass(frozen=True)
 class Measure:
-    """Answer `measured` with the first offset that each of these topics holds, and the one after its last.
+    """Answer `measured` with the first offset that each of these partitions holds, and the one after its last.
 
     One that does not exist is left out.
     """
 
     broker: str
-    topics: tuple[str, ...]
+    partitions: tuple[Partition, ...]
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ class Close:
     """By client: all that it has at this broker."""
 
 
+Partition = tuple[str, int]
+"""Of a topic; a span is of one."""
 Effect = Prepare | Announce | Switch | Measure | Close
 T = TypeVar("T", Prepare, Announce, Switch, Measure, Close)
 
@@ -131,8 +137,8 @@ class _Broker:
     """Whether routing must be handed an assignment."""
     coming: Switch | None = None
     """The switch whose effects are under way."""
-    served: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By client: the topics through which it may be served since the last switch."""
+    served: Mapping[str, frozenset[Partition]] = field(default_factory=dict)
+    """By client: the partitions through which it may be served since the last switch."""
     switched_s: float | None = None
     """When that was, while there may be spans to close because of it."""
 
@@ -231,18 +237,18 @@ class Regrouping:
 
     def topics(self) -> set[str]:
         """Shared topics that must exist."""
-        served = (topics for state in self._brokers.values() for topics in state.served.values())
-        coming = (state.coming.readers for state in self._brokers.values() if state.coming is not None)
-        return {topic for topics in (*served, *coming) for topic in topics}
+        served = {topic for state in self._brokers.values() for some in state.served.values() for topic, _ in some}
+        return served.union(*(state.coming.readers for state in self._brokers.values() if state.coming is not None))
 
     def _changes(self) -> Iterator[Effect]:
         for broker, state in self._brokers.items():
             if state.outdated:
                 state.outdated = False
                 assignment = Assignment.nobody() if state.groups is None else state.groups.assignment()
+                assignment.lanes = shared_lanes(self.config)
                 readers = assignment.topics(self.config.topics, broker)
                 state.coming = Switch(broker, assignment, readers)
-                yield Prepare(broker, tuple(readers)) if readers else state.coming
+                yield Prepare(broker, tuple(readers), assignment.lanes) if readers else state.coming
 
     def _leftovers(self, route_began_s: float | None) -> Iterator[Effect]:
         for broker, state in self._brokers.items():
@@ -250,24 +256,24 @@ class Regrouping:
             if since is not None and route_began_s is not None and route_began_s > since:
                 state.switched_s = None
                 ended = {
-                    s.topic for client, spans in self._here(broker) for s in spans if self._ends(broker, client, s)
+                    _place(s) for client, spans in self._here(broker) for s in spans if self._ends(broker, client, s)
                 }
                 if ended:
                     yield Measure(broker, tuple(sorted(ended)))
 
     # ── what has been done ──────────────────────────────────────────────────────────────────────────────────────
 
-    def prepared(self, ends: Mapping[str, int]) -> None:
-        """The topics exist and end there, or did a moment ago."""
+    def prepared(self, ends: Mapping[Partition, int]) -> None:
+        """The partitions exist and end there, or did a moment ago."""
         broker = self._answered(Prepare).broker
         coming = self._brokers[broker].coming
         assert coming is not None, "topics are prepared for a switch"
         fresh: dict[str, tuple[Span, ...]] = {}
-        for client, topics in _by_client(coming).items():
+        for client, places in _by_client(coming).items():
             held = self.spans.get((broker, client), ())
-            new = topics - {span.topic for span in held if span.end is None}
+            new = places - {_place(span) for span in held if span.end is None}
             if new:
-                fresh[client] = (*held, *(Span(topic, ends[topic]) for topic in sorted(new)))
+                fresh[client] = (*held, *(Span(topic, ends[topic, p], partition=p) for topic, p in sorted(new)))
         self._effect = Announce(broker, fresh) if fresh else coming
 
     def announced(self) -> None:
@@ -283,16 +289,16 @@ class Regrouping:
         state.served, state.switched_s, state.coming = _by_client(done), at_s, None
         self.check()
 
-    def measured(self, offsets: Mapping[str, tuple[int, int]]) -> None:
-        """Each topic holds what is from its first to before its second offset; spans of one that is not told stay."""
+    def measured(self, offsets: Mapping[Partition, tuple[int, int]]) -> None:
+        """Each partition holds what is from its first to before its second offset; spans of one not told stay."""
         broker = self._answered(Measure).broker
         shorter: dict[str, tuple[Span, ...]] = {}
         for client, held in self._here(broker):
             kept = []
             for span in held:
-                if self._ends(broker, client, span) and span.topic in offsets:
-                    low, end = offsets[span.topic]
-                    span = Span(span.topic, span.first, end if span.end is None else span.end)
+                if self._ends(broker, client, span) and _place(span) in offsets:
+                    low, end = offsets[_place(span)]
+                    span = Span(span.topic, span.first, end if span.end is None else span.end, span.partition)
                     if span.end is not None and span.end <= max(low, span.first):
                         continue  # it holds nothing, or Kafka keeps nothing of it
                 kept.append(span)
@@ -323,21 +329,25 @@ class Regrouping:
 
     def _ends(self, broker: str, client: str, span: Span) -> bool:
         """Whether a span has an end, or is to get one."""
-        return span.end is not None or span.topic not in self._brokers[broker].served.get(client, ())
+        return span.end is not None or _place(span) not in self._brokers[broker].served.get(client, ())
 
     def check(self) -> None:
-        """Assert that whoever may be served through a topic has an open span there, and never two."""
+        """Assert that whoever may be served through a partition has an open span there, and never two."""
         for broker, state in self._brokers.items():
-            for client, topics in state.served.items():
-                held = [span.topic for span in self.spans.get((broker, client), ()) if span.end is None]
+            for client, places in state.served.items():
+                held = [_place(span) for span in self.spans.get((broker, client), ()) if span.end is None]
                 assert len(set(held)) == len(held), f"{client} has two open spans at {broker}: {held}"
-                assert topics <= set(held), f"{client} may be served at {broker} through {topics}, reads {held}"
+                assert places <= set(held), f"{client} may be served at {broker} through {places}, reads {held}"
 
 
-def _by_client(switch: Switch) -> dict[str, frozenset[str]]:
-    """By client: the topics that it reads."""
-    found: dict[str, set[str]] = {}
+def _by_client(switch: Switch) -> dict[str, frozenset[Partition]]:
+    """By client: the partitions that it reads, all lanes of each of its topics."""
+    found: dict[str, set[Partition]] = {}
     for topic, clients in switch.readers.items():
         for client in clients:
-            found.setdefault(client, set()).add(topic)
-    return {client: frozenset(topics) for client, topics in sorted(found.items())}
+            found.setdefault(client, set()).update((topic, lane) for lane in range(switch.assignment.lanes))
+    return {client: frozenset(places) for client, places in sorted(found.items())}
+
+
+def _place(span: Span) -> Partition:
+    return span.topic, span.partition

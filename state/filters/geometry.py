@@ -21,10 +21,11 @@ covered by its bounding box and checked as a tree. Differs: the design counts co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from state.filters.disjoint import INTERSECT, NOWHERE, PRODUCT, SKIP, UNITE, evaluated
@@ -37,10 +38,11 @@ from state.space.ranks import (
     ABSENT,
     ABSENT_SPAN,
     PRESENT_MAX,
+    PRESENT_MIN,
     Span,
+    last_at_most,
     present_span,
     rank,
-    span_below,
     text_is_exact,
     text_prefix_span,
 )
@@ -60,8 +62,7 @@ class Intervals(NamedTuple):
     exact: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FilterGeometry:
+class FilterGeometry(msgspec.Struct, frozen=True):
     """The region of a filter.
 
     Invariant: the boxes are disjoint and hold every event that satisfies the filter. An event satisfies the
@@ -128,8 +129,10 @@ def conjunctions(filter: Filter) -> int:
     """
     if isinstance(filter, Predicate):
         return 1
-    counts = [conjunctions(child) for child in filter.children if not isinstance(child, Predicate)]
-    return prod(counts) if isinstance(filter, And) else sum(counts) + len(filter.children) - len(counts)
+    inner = [conjunctions(child) for child in filter.children if not isinstance(child, Predicate)]
+    if isinstance(filter, And):
+        return prod(inner) if inner else 1
+    return sum(inner) + len(filter.children) - len(inner)
 
 
 # --- predicates -------------------------------------------------------------------------------------------
@@ -142,7 +145,7 @@ def intervals(predicate: Predicate, attribute: Attribute) -> Intervals:
     ...     (ABSENT + 1, 4), (6, PRESENT_MAX))
     True
     """
-    possible, certain = _possible_and_certain(predicate, attribute)
+    possible, certain = _possible_and_certain(predicate.operator, predicate.values, attribute)
     return Intervals(possible, possible is certain or possible == certain)
 
 
@@ -150,12 +153,8 @@ Pair = tuple[Spans, Spans]
 """The ranks that may satisfy a predicate, and those that surely do."""
 
 
-def _possible_and_certain(predicate: Predicate, attribute: Attribute) -> Pair:
-    operator = predicate.operator
-    found = _PAIRS.get(operator)
-    if found is not None:
-        return found(attribute, predicate.values)
-    return _opposite(_PAIRS[NEGATION[operator]](attribute, predicate.values), attribute)
+def _possible_and_certain(operator: Operator, values: Values, attribute: Attribute) -> Pair:
+    return _RULES[attribute.kind][operator](attribute, values)
 
 
 def _in(attribute: Attribute, values: Values) -> Pair:
@@ -195,12 +194,7 @@ def _equal(attribute: Attribute, value: Value) -> Pair:
 
 
 def _below(attribute: Attribute, value: Value, inclusive: bool) -> Pair:
-    if isinstance(value, Timestamp):
-        value = value.micros
-    if not isinstance(value, str):
-        span = span_below(attribute, value, inclusive)
-        spans = () if span is None else (span,)
-        return spans, spans
+    assert isinstance(value, str), "numbers and times have rules of their own"
     low, high = present_span(attribute)[0], rank(attribute, value)
     if _shares_rank(attribute, value):
         # Others share this rank, some of them below and some above.
@@ -229,10 +223,26 @@ def _like(attribute: Attribute, like: Like) -> Pair:
 
 
 Values = tuple[Value, ...]
+Rule = Callable[[Attribute, Values], Pair]
+"""What a predicate with these values allows of an attribute."""
 
-_PAIRS: dict[Operator, Callable[[Attribute, Values], Pair]] = {
-    Operator.IS_NULL: lambda attribute, _: ((ABSENT_SPAN,), (ABSENT_SPAN,)),
-    Operator.IS_NOT_NULL: lambda attribute, _: ((present_span(attribute),),) * 2,
+
+def _null(attribute: Attribute, values: Values) -> Pair:
+    return (ABSENT_SPAN,), (ABSENT_SPAN,)
+
+
+def _not_null(attribute: Attribute, values: Values) -> Pair:
+    spans = (present_span(attribute),)
+    return spans, spans
+
+
+def _negated(rule: Rule) -> Rule:
+    return lambda attribute, values: _opposite(rule(attribute, values), attribute)
+
+
+_TEXTS: dict[Operator, Rule] = {
+    Operator.IS_NULL: _null,
+    Operator.IS_NOT_NULL: _not_null,
     Operator.EQ: lambda attribute, values: _equal(attribute, values[0]),
     Operator.LT: lambda attribute, values: _below(attribute, values[0], False),
     Operator.LE: lambda attribute, values: _below(attribute, values[0], True),
@@ -240,7 +250,57 @@ _PAIRS: dict[Operator, Callable[[Attribute, Values], Pair]] = {
     Operator.BETWEEN: _between,
     Operator.LIKE: lambda attribute, values: _like(attribute, Like.of(*values)),  # type: ignore[arg-type]
 }
-"""By operator; what is not here is the negation of one that is."""
+"""The rules of text and categories; what is not here is the negation of one that is."""
+
+
+def _ordered(last: Callable[[Attribute, Any, bool], int]) -> dict[Operator, Rule]:
+    """The rules of numbers or times: one span each, exact. `last`: the last rank that is `<=`, or `<`, a value."""
+
+    def between(low: int, high: int) -> Pair:
+        low, high = max(low, PRESENT_MIN), min(high, PRESENT_MAX)
+        spans = ((low, high),) if low <= high else ()
+        return spans, spans
+
+    return {
+        Operator.LT: lambda attribute, values: between(PRESENT_MIN, last(attribute, values[0], False)),
+        Operator.LE: lambda attribute, values: between(PRESENT_MIN, last(attribute, values[0], True)),
+        Operator.GT: lambda attribute, values: between(last(attribute, values[0], True) + 1, PRESENT_MAX),
+        Operator.GE: lambda attribute, values: between(last(attribute, values[0], False) + 1, PRESENT_MAX),
+        Operator.BETWEEN: lambda attribute, values: between(
+            last(attribute, values[0], False) + 1, last(attribute, values[1], True)
+        ),
+    }
+
+
+@lru_cache(maxsize=1024)
+def _of_text(operator: Operator, values: Values) -> Pair:
+    """The same few names and codes are asked for by very many filters, and text is dear."""
+    found = _TEXTS.get(operator)
+    return (found or _negated(_TEXTS[NEGATION[operator]]))(_SOME_TEXT, values)
+
+
+_SOME_TEXT = Attribute("text", "text")
+
+
+def _memorised(operator: Operator) -> Rule:
+    return lambda attribute, values: _of_text(operator, values)
+
+
+def _all_rules(some: dict[Operator, Rule]) -> dict[Operator, Rule]:
+    """Rules for every operator: those given, and the negations of those given."""
+    return {operator: some.get(operator) or _negated(some[NEGATION[operator]]) for operator in Operator}
+
+
+_NUMBERS = _all_rules(_TEXTS | _ordered(last_at_most))
+_RULES: dict[str, dict[Operator, Rule]] = {
+    "int": _NUMBERS,
+    "float": _NUMBERS,
+    "timestamp": _all_rules(_TEXTS | _ordered(lambda _, value, inclusive: value.micros - (not inclusive))),
+    "boolean": _all_rules(_TEXTS),
+    "category": _all_rules(_TEXTS),
+    "text": {operator: _memorised(operator) for operator in Operator},
+}
+"""By kind of attribute and operator."""
 
 
 # --- spans ------------------------------------------------------------------------------------------------
@@ -389,9 +449,9 @@ def _all_spans(leaves: list[Predicate], event_type: EventType) -> tuple[dict[int
     exact = True
     for leaf in leaves:
         k = event_type.dimension[leaf.attribute]
-        found, certain = intervals(leaf, event_type.attributes[k])
+        found, certain = _possible_and_certain(leaf.operator, leaf.values, event_type.attributes[k])
+        exact = exact and (found is certain or found == certain)
         spans[k] = found = common(spans[k], found) if k in spans else found
-        exact = exact and certain
         if not found:
             return None, True
     return spans, exact
@@ -403,9 +463,9 @@ def _any_spans(leaves: list[Predicate], event_type: EventType) -> tuple[dict[int
     exact = True
     for leaf in leaves:
         k = event_type.dimension[leaf.attribute]
-        found, certain = intervals(leaf, event_type.attributes[k])
+        found, certain = _possible_and_certain(leaf.operator, leaf.values, event_type.attributes[k])
+        exact = exact and (found is certain or found == certain)
         spans[k] = united([*spans[k], *found]) if k in spans else found
-        exact = exact and certain
     return spans, exact
 
 
@@ -418,7 +478,7 @@ def _residual(filter: Filter, event_type: EventType) -> Filter:
 
 def _decided(filter: Filter, event_type: EventType) -> bool:
     if isinstance(filter, Predicate):
-        attribute = event_type.attribute(filter.attribute)
+        attribute = event_type.attributes[event_type.dimension[filter.attribute]]
         return attribute.kind != "text" or intervals(filter, attribute).exact  # other kinds share no ranks
     return all(_decided(child, event_type) for child in filter.children)
 

@@ -20,8 +20,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import islice, product
 from typing import NamedTuple
+
+import msgspec
 
 from state.errors import FilterError
 from state.filters.checking import BYTES_MAX, DEPTH_MAX, PREDICATES_MAX, Scalar, checked, limited, shown
@@ -72,7 +75,7 @@ def parse(text: str, event_type: EventType, limits: bool = True) -> Filter:
     return admitted(written(text), event_type)
 
 
-class Leaf(NamedTuple):
+class Leaf(msgspec.Struct, frozen=True, gc=False):
     """A predicate as it was written, before attribute and kinds are looked at."""
 
     name: str
@@ -89,7 +92,7 @@ class Leaf(NamedTuple):
         return (tokens[0] if literal is None else literals[literal]).start(1)
 
 
-class Branch(NamedTuple):
+class Branch(msgspec.Struct, frozen=True, gc=False):
     """Some parts as they were written together; of a NOT there is one, of TRUE none."""
 
     kind: str  # true, and, or, not
@@ -278,6 +281,7 @@ def _take(text: str, tokens: list[str], i: int, literals: list[Scalar]) -> int:
     return i + 1
 
 
+@lru_cache(maxsize=1024)
 def _name(token: str) -> str | None:
     """The name that a token is, or None."""
     first = token[:1]

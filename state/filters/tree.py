@@ -9,13 +9,16 @@
 A predicate on an absent attribute is false, and so is its negation; IS_NULL is the only one that absence
 satisfies. That is why negation can be pushed to the leaves for good: each operator has its opposite, and both
 need a value.
+
+Trees are made by the hundred thousand: their nodes are structs, which cost a fifth of a frozen dataclass to make.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 
 class Operator(Enum):
@@ -51,8 +54,7 @@ _PAIRS = [
 NEGATION: dict[Operator, Operator] = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Timestamp:
+class Timestamp(msgspec.Struct, frozen=True, order=True, gc=False):
     """A point in time as microseconds since 1970-01-01T00:00:00Z."""
 
     micros: int
@@ -61,8 +63,7 @@ class Timestamp:
 Value = str | int | float | bool | Timestamp
 
 
-@dataclass(frozen=True, slots=True)
-class Predicate:
+class Predicate(msgspec.Struct, frozen=True, gc=False):
     """A leaf.
 
     `values`: one for a comparison, two for BETWEEN, n for IN, pattern (and escape) for LIKE, none for NULL.
@@ -76,15 +77,13 @@ class Predicate:
         return Predicate(self.attribute, NEGATION[self.operator], self.values)
 
 
-@dataclass(frozen=True, slots=True)
-class And:
+class And(msgspec.Struct, frozen=True, gc=False):
     """All children hold; without children it is TRUE."""
 
     children: tuple[Filter, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
+class Or(msgspec.Struct, frozen=True, gc=False):
     """Some child holds; always at least one child."""
 
     children: tuple[Filter, ...]

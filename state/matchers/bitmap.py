@@ -21,12 +21,14 @@ import numpy as np
 from state.arrays import Bools, Ints
 from state.matchers.matcher import Matches, as_points, owned
 from state.matchers.order import CURVE_DIMENSIONS
-from state.matchers.scan import Found, bury, collect, mark, scan_boxes, united
+from state.matchers.scan import Found, bury, collect, collect_few, mark, scan_boxes, united
 from state.matchers.segment import CELLS_MAX, Rows, Segment, build_segments, check, locate, unpacked
 from state.space.boxes import Boxes, Ranks
 from state.space.hilbert import encode
 from state.space.ranks import ABSENT, PRESENT_MAX
 
+FEW = 16
+"""Points up to which one call does it all: a batch of one event is asked in a third of the time."""
 CACHE_BYTES = 4 << 20
 """Bitmaps beyond this do not stay in a core's own cache."""
 
@@ -121,6 +123,9 @@ class BitmapMatcher:
         if not self._held:
             return Matches.none()
         alone = len(self._held) == 1
+        if alone and len(points) <= FEW:
+            held = self._held[0]
+            return Matches(*collect_few(held.segment, points, held.id_min, held.id_max))
         return united([held.collect(points, near, alone) for held in self._held], alone)
 
     def match_any(self, points: Ranks, near: bool = False) -> Bools:

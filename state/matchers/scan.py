@@ -100,6 +100,25 @@ def _collect(
 
 
 @njit
+def collect_few(segment: Segment, points: Ranks, low: int, high: int) -> tuple[Ints, Ints]:
+    """`collect` and `united` in one call for a segment that is alone: with few points, calls cost most."""
+    rows = locate(points, segment.dims, segment.trees, segment.first_node, segment.first_row)
+    n, order = len(points), np.arange(len(points))
+    starts, ends = np.empty(n, np.int64), np.empty(n, np.int64)
+    ids = np.empty(len(segment.owners) + 2 * n, np.int64)
+    done, used = _collect(segment, points, rows, order, low, high, True, starts, ends, ids, 0, 0)
+    while done < n:
+        larger = np.empty(2 * len(ids), np.int64)
+        larger[:used] = ids[:used]
+        ids = larger
+        done, used = _collect(segment, points, rows, order, low, high, True, starts, ends, ids, done, used)
+    found = np.empty(used, np.int64)
+    for e in range(n):
+        found[starts[e] : ends[e]] = e
+    return found, ids[:used].copy()
+
+
+@njit
 def mark(segment: Segment, points: Ranks, rows: Rows, order: Ints, found: Bools) -> None:
     """Set `found[e]` where a box of one segment holds point e; a point that is set already is left out."""
     alive, summary, reach = segment.alive, segment.summary, segment.reach

@@ -28,7 +28,13 @@ from state.messages import Output
 from state.routing.envelope import HEADER, Envelopes
 
 SCHEMA = pa.schema(
-    [("topic", pa.string()), ("key", pa.binary()), ("value", pa.binary()), ("headers", pa.list_(HEADER))]
+    [
+        ("topic", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(HEADER)),
+        ("partition", pa.int32()),
+    ]
 )
 BATCH_BYTES = 64 << 20
 """About how much one outgoing batch holds."""
@@ -43,12 +49,15 @@ class Outgoing:
     """By the names of the extra headers: input rows, codes of topics, and where in the pool each row's extras are."""
     names: list[str] = field(default_factory=list)
     """Topics by code."""
+    lanes: list[int] = field(default_factory=list)
+    """By code: partitions that are written to, each row to that of its input; 0: Kafka chooses."""
     extra_values: list[pa.Array] = field(default_factory=list)
     """The pool."""
     pooled: int = 0
 
-    def code(self, topic: str) -> int:
+    def code(self, topic: str, lanes: int = 0) -> int:
         self.names.append(topic)
+        self.lanes.append(lanes)
         return len(self.names) - 1
 
     def pool(self, values: pa.Array | list[bytes]) -> int:
@@ -90,6 +99,7 @@ class Assembly:
         rank = np.unique(names.astype(str), return_inverse=True)[1] if len(names) else np.empty(0, np.int64)
         self._envelopes = envelopes
         self._topics = pa.array(names, pa.string())
+        self._lanes = np.array(outgoing.lanes, np.int64)
         self._headers = _Headers(outgoing, envelopes)
         self._kinds = [self._alike(extra_names, alike, rank) for extra_names, alike in sorted(outgoing.kinds.items())]
         self.failed: dict[int, Exception] = {}
@@ -130,8 +140,16 @@ class Assembly:
             table.column("key").take(gather),
             table.column("value").take(gather),
             self._headers.build(kind.rows[a:b], kind.names, kind.extras[a:b]),
+            self._partitions(kind.rows[a:b], self._lanes[kind.topics[a:b]]),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+    def _partitions(self, rows: Ints, lanes: Ints) -> pa.Array:
+        """Which partition each row goes to (`state/lanes.py`); null: Kafka chooses."""
+        if not lanes.any():
+            return pa.nulls(len(rows), pa.int32())
+        lane = self._envelopes.lane[rows] % np.maximum(lanes, 1)
+        return pa.array(lane.astype(np.int32), pa.int32(), mask=lanes == 0)
 
 
 def _chunks(sizes: Ints) -> Iterator[tuple[int, int]]:
@@ -286,6 +304,7 @@ def plain(outputs: Sequence[Output]) -> pa.RecordBatch | None:
         pa.array([output.key for output in outputs], pa.binary()),
         pa.array([output.value for output in outputs], pa.binary()),
         pa.array(headers, pa.list_(HEADER)),
+        pa.array([output.partition for output in outputs], pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -294,4 +313,4 @@ def outputs_of(batch: pa.RecordBatch) -> Iterator[Output]:
     """The rows of an outgoing batch one by one, for whoever writes them by hand."""
     for row in batch.to_pylist():
         headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
-        yield Output(row["topic"], row["key"], row["value"], headers)
+        yield Output(row["topic"], row["key"], row["value"], headers, row["partition"])

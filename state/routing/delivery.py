@@ -169,7 +169,9 @@ def write_messages(
     at, codes, members = [], [], []
     for broker, some in sorted(messages.items()):
         for message in some:
-            code = outgoing.code(shared_topic(snapshot.config.topics, broker, message.group, message.set))
+            topic = shared_topic(snapshot.config.topics, broker, message.group, message.set)
+            # the assignment's own count: its readers' spans are of those partitions
+            code = outgoing.code(topic, snapshot.sharing[broker].assignment.lanes)
             for header, _ in write_members(message.matched):
                 at.append(message.row)
                 codes.append(code)

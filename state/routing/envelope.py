@@ -26,6 +26,7 @@ from state.columns import column
 from state.config import Config, Source
 from state.json_text import read_json
 from state.kernels import njit
+from state.lanes import first_lane
 from state.messages import quoted
 from state.names import ENVELOPE_HEADERS, FORMAT_HEADER, NAME, OUR_HEADERS, UNREADABLE
 from state.space.event_type import format_named, format_of_media
@@ -179,6 +180,13 @@ class Envelopes:
         """Bytes of key, value and kept headers of each row."""
         sizes = [np.diff(column(self.table.column(name))[1]) for name in ("key", "value")]
         return np.asarray(self.kept_names + self.kept_contents + sizes[0] + sizes[1])
+
+    @cached_property
+    def lane(self) -> Ints:
+        """By row: the lane in which its copies go on, before it is known how many there are."""
+        partitions = np.asarray(self.table.column("partition").to_numpy(zero_copy_only=False), np.int64)
+        first = np.array([first_lane(topic) for topic in self.topic.texts], np.int64)
+        return np.asarray(first[self.topic.codes] + partitions)
 
     def _kept(self, texts: pa.Array) -> Ints:
         total = np.append(0, np.cumsum(np.diff(column(texts)[1])[self.kept], dtype=np.int64))

@@ -21,6 +21,7 @@ import pyarrow as pa
 from state.arrays import Bools, Ints
 from state.errors import ENVIRONMENT, Quarantined
 from state.fitting import misfits
+from state.lanes import shared_lanes
 from state.messages import Output
 from state.routing.admission import claim, dead_letters, examine, letter_of
 from state.routing.assemble import Assembly, Outgoing, plain
@@ -222,7 +223,7 @@ def _is_shut(snapshot: Snapshot, broker: str) -> bool:
 
 def _write_links(outgoing: Outgoing, snapshot: Snapshot, rows: Ints, swept: Swept) -> None:
     for (origin, target), crossing in swept.links.items():
-        code = outgoing.code(snapshot.config.topics.link(origin, target))
+        code = outgoing.code(snapshot.config.topics.link(origin, target), shared_lanes(snapshot.config))
         outgoing.add(rows[crossing], np.full(len(crossing), code, np.int64))
 
 

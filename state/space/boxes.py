@@ -67,6 +67,8 @@ class Boxes:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Boxes):
             return NotImplemented
+        if self is other:
+            return True
         return np.array_equal(self.lows, other.lows) and np.array_equal(self.highs, other.highs)
 
     __hash__ = None  # type: ignore[assignment]

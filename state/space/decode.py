@@ -32,10 +32,10 @@ from state.space.boxes import Ranks
 from state.space.encodings.encoded_batches import read_encoded, two_texts
 from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 from state.space.event_type import Attribute, EventType, Format
-from state.space.json_scan import DEPTH_MAX, FINE, HARD, INVALID, find_members, find_nested
+from state.space.json_scan import DEPTH_MAX, HARD, INVALID, find_members, find_nested
 from state.space.places import attributes_of, integer, value_of_text
 from state.space.points import rank_spans
-from state.space.rank_columns import KIND_CODES, read_categories, read_column
+from state.space.rank_columns import KIND_CODES, read_categories, read_column, read_flat, settle
 from state.space.ranks import ABSENT, rank, read_decimal, text_rank
 
 if TYPE_CHECKING:
@@ -243,9 +243,41 @@ class _Category:
         return cls(values, offsets, ranks, np.array(order, np.int64))
 
 
-@lru_cache(maxsize=256)
-def _names(attributes: tuple[Attribute, ...]) -> tuple[Bytes, Ints]:
-    return _laid_out([attribute.name.encode() for attribute in attributes])
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layout:
+    """Attributes, as `read_flat` takes them."""
+
+    attributes: tuple[Attribute, ...]
+    names: Bytes
+    names_at: int
+    """The address of `names`, which must therefore stay."""
+    name_offsets: Ints
+    kinds: Ints
+    imprecise: Bools
+    is_imprecise: bool
+    categories: tuple[int, ...]
+    """Their columns."""
+
+    @classmethod
+    def of(cls, attributes: tuple[Attribute, ...]) -> _Layout:
+        names, offsets = _laid_out([attribute.name.encode() for attribute in attributes])
+        kinds = np.array([KIND_CODES[attribute.kind] for attribute in attributes], np.int64)
+        imprecise = np.array([attribute.imprecise is not None for attribute in attributes], bool)
+        categories = tuple(i for i, attribute in enumerate(attributes) if attribute.kind == "category")
+        return cls(attributes, names, names.ctypes.data, offsets, kinds, imprecise, bool(imprecise.any()), categories)
+
+
+_LAYOUTS: dict[int, _Layout] = {}
+"""By the id of the attributes, which a layout keeps: to hash them costs a batch of one more than to read it."""
+
+
+def _layout(attributes: tuple[Attribute, ...]) -> _Layout:
+    found = _LAYOUTS.get(id(attributes))
+    if found is None:
+        if len(_LAYOUTS) >= 256:
+            _LAYOUTS.clear()
+        found = _LAYOUTS[id(attributes)] = _Layout.of(attributes)
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,6 +337,8 @@ def _category(attribute: Attribute) -> _Category:
 
 def _laid_out(values: list[bytes]) -> tuple[Bytes, Ints]:
     """Values one after another, and where each begins and the last ends."""
+    if len(values) == 1:
+        return np.frombuffer(values[0], np.uint8), np.array([0, len(values[0])])
     offsets = np.zeros(len(values) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=offsets[1:])
     return np.frombuffer(b"".join(values), np.uint8), offsets
@@ -318,29 +352,57 @@ def _decode(
 ) -> RankBatch:
     # Compiled code reads by address: this is what keeps it inside the values.
     assert 0 <= offsets[0] <= offsets[-1] <= len(data)
-    assert (offsets[:-1] <= offsets[1:]).all()
-    n, d = len(offsets) - 1, event_type.d
-    starts, status = _find(event_type, data, offsets)
-    if present is not None:
-        status[~present] = INVALID
-    imprecise = any(attribute.imprecise for attribute in event_type.attributes)
-    lows, highs = np.empty((n, d), np.int64), np.empty((n if imprecise else 0, d), np.int64)
+    assert len(offsets) == 2 or (offsets[:-1] <= offsets[1:]).all()
+    n, layout = len(offsets) - 1, _layout(event_type.attributes)
+    status, lows = np.empty(n, np.uint8), np.empty((n, event_type.d), np.int64)
+    highs = np.empty((n if layout.is_imprecise else 0, event_type.d), np.int64)
+    if event_type.is_flat and present is None:
+        starts = np.empty((event_type.d, n), np.int64)
+        read_flat(
+            data.ctypes.data,
+            offsets,
+            layout.names_at,
+            layout.name_offsets,
+            layout.kinds,
+            layout.imprecise,
+            starts,
+            status,
+            lows,
+            highs,
+        )
+        for column in layout.categories:
+            _read_column(event_type.attributes[column], starts, column, status, lows, highs)
+    else:
+        starts = _find(event_type, data, offsets, status)
+        if present is not None:
+            status[~present] = INVALID
+        _read_columns(event_type, beside, starts, status, lows, highs)
+    valid = np.empty(n, bool)
+    hard = settle(status, starts, valid)
+    reader = _reader(event_type, beside)
+    if not hard:
+        exact = not layout.is_imprecise or not (highs != lows).any()
+        return RankBatch(lows, valid, None if exact else highs, data, offsets, reader, starts=starts)
+    batch = RankBatch(lows, valid, None, data, offsets, reader)
+    for i in np.flatnonzero(status == HARD).tolist():
+        lows[i], high = rank_spans(event_type, batch.event(i))
+        if layout.is_imprecise:
+            highs[i] = high
+    return replace(batch, starts=starts, highs=highs if layout.is_imprecise and (highs != lows).any() else None)
+
+
+def _read_columns(
+    event_type: EventType, beside: Beside, starts: Ints, status: Bytes, lows: Ranks, highs: Ranks
+) -> None:
+    """Write the ranks of all columns, those of headers and keys among them."""
     for column, attribute in enumerate(event_type.attributes):
         if attribute.members:
             _read_column(attribute, starts, column, status, lows, highs)
         else:
-            lows[:, column] = _ranks_of_texts(attribute, beside.get(attribute.name), n)
+            lows[:, column] = _ranks_of_texts(attribute, beside.get(attribute.name), len(status))
             lows[status == INVALID, column] = ABSENT
-            if imprecise:
+            if len(highs):
                 highs[:, column] = lows[:, column]
-    reader = _reader(event_type, beside)
-    batch = RankBatch(lows, status != INVALID, highs if imprecise else None, data, offsets, reader)
-    for i in np.flatnonzero(status == HARD).tolist():
-        lows[i], high = rank_spans(event_type, batch.event(i))
-        if imprecise:
-            highs[i] = high
-    starts[:, status != FINE] = 0  # a key with an escape may be any attribute
-    return replace(batch, starts=starts, highs=highs if imprecise and (highs != lows).any() else None)
 
 
 def _decode_encoded(
@@ -361,14 +423,13 @@ def _decode_encoded(
     return RankBatch(found.lows, found.valid, highs, data, offsets, read, found.unknown)
 
 
-def _find(event_type: EventType, data: Bytes, offsets: Ints) -> tuple[Ints, Bytes]:
-    """Where the value of each attribute begins in each row, and what became of the row."""
-    status = np.empty(len(offsets) - 1, np.uint8)
+def _find(event_type: EventType, data: Bytes, offsets: Ints, status: Bytes) -> Ints:
+    """Where the value of each attribute begins in each row; writes what became of the row."""
     if event_type.is_flat:
         starts = np.empty((event_type.d, len(status)), np.int64)
-        names, name_offsets = _names(event_type.attributes)
-        find_members(data.ctypes.data, offsets, names.ctypes.data, name_offsets, starts, status)
-        return starts, status
+        layout = _layout(event_type.attributes)
+        find_members(data.ctypes.data, offsets, layout.names_at, layout.name_offsets, starts, status)
+        return starts
     tree = _tree(event_type.attributes)
     starts = np.empty((int(tree.columns[0, 1]) + 1, len(status)), np.int64)
     find_nested(
@@ -382,7 +443,7 @@ def _find(event_type: EventType, data: Bytes, offsets: Ints) -> tuple[Ints, Byte
         starts,
         status,
     )
-    return starts[tree.order], status
+    return starts[tree.order]
 
 
 def _ranks_of_texts(attribute: Attribute, texts: Texts | pa.Array | None, n: int) -> Ranks:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.arrays import Bytes, Ints
+from state.arrays import Bools, Bytes, Ints
 from state.kernels import njit
 from state.space.boxes import Ranks
 from state.space.decimal_scan import rank_at
@@ -19,6 +19,8 @@ from state.space.json_scan import (
     DEPTH_MAX,
     FINE,
     HARD,
+    INVALID,
+    find_members,
     same_bytes,
     scan_key,
     scan_separator,
@@ -65,6 +67,39 @@ def read_column(
         lows[row, column] = low
         if len(highs) > 0:
             highs[row, column] = high
+
+
+@njit
+def read_flat(
+    base: int,
+    offsets: Ints,
+    names: int,
+    name_offsets: Ints,
+    kinds: Ints,
+    imprecise: Bools,
+    starts: Ints,
+    status: Bytes,
+    lows: Ranks,
+    highs: Ranks,
+) -> None:
+    """Find the members of flat documents and write the ranks of all columns but categories: one call for a batch."""
+    find_members(base, offsets, names, name_offsets, starts, status)
+    for column in range(len(kinds)):
+        if kinds[column] != _CATEGORY:
+            read_column(kinds[column], imprecise[column], starts, column, status, lows, highs)
+
+
+@njit
+def settle(status: Bytes, starts: Ints, valid: Bools) -> int:
+    """Say which rows are events, and forget where the values of hard ones begin; return how many are hard."""
+    hard = 0
+    for row in range(len(status)):
+        valid[row] = status[row] != INVALID
+        hard += status[row] == HARD
+        if status[row] != FINE:
+            # A key with an escape may be any attribute.
+            starts[:, row] = 0
+    return hard
 
 
 @njit

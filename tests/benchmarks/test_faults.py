@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.faults.figures import keep, kept
+from benchmarks.faults.figures import keep, kept, summary
 from benchmarks.faults.judge import Judge, Verdict
 from benchmarks.faults.load import Load
 from benchmarks.faults.scene import Outcome
@@ -174,6 +174,22 @@ def test_what_is_found_counts_for_the_fault_it_happened_under(play: Play) -> Non
     assert second.missing
     play.judge.accept([first, second])
     assert play.judge.judge(window)[0].publications == 0
+
+
+def test_faults_at_once_are_counted_one_by_one(capsys) -> None:
+    """Each has a row and its share of the count; what was published then is counted once."""
+    summary(
+        [
+            Outcome("a+b", 1, Verdict(publications=10), pause_s=1.0),
+            Outcome("b", 2, Verdict(publications=5), pause_s=3.0),
+        ]
+    )
+    rows = [line.split()[:4] for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert [row for row in rows if row[0] in ("a", "b", "all")] == [
+        ["a", "1", "0", "10"],
+        ["b", "2", "0", "5"],
+        ["all", "3", "0", "15"],
+    ]
 
 
 def test_outcomes_are_kept_and_shown_together(tmp_path: Path) -> None:

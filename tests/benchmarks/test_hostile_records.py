@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,10 +16,13 @@ import pytest
 
 from benchmarks.faults import one_by_one
 from benchmarks.faults.world import SHORT, Deployment
+from producers.verify.independent_reader import read_delivered, read_publication
 from state.config import load
 from state.control.context import Context
 from state.control.handle import handle
+from state.filters.grammar import parse
 from state.fitting import misfits
+from state.flooding import NOTHING, Claim, Stand, judge
 from state.keys import UNROUTABLE, home_key
 from state.limits import OUTPUT_BYTES_MAX
 from state.messages import Record
@@ -119,5 +123,38 @@ def test_every_hostile_event_is_routed_or_refused_and_fits(name: str, tmp_path: 
     assert routing.faults == []
     assert routing.figures["routed"] == len(events)
     assert all((row_bytes(out) <= OUTPUT_BYTES_MAX).all() for out in rows)
-    letters = [row for out in rows for row in out.to_pylist() if row["topic"] == "play.deadletter"]
+    written = [row for out in rows for row in out.to_pylist()]
+    letters = [row for row in written if row["topic"] == "play.deadletter"]
     assert all({"key": "hilcast_code", "value": b"internal"} not in row["headers"] for row in letters)
+    judgement = judged(config, events, written, letters)
+    assert judgement.ok, judgement.findings
+    assert judgement.refused == len(letters)
+
+
+def judged(config, events, written, letters):
+    """What `hilcast verify` says of these rows, by code that it does not share with the router."""
+
+    def record(row, offset):
+        headers = [(h["key"], h["value"]) if isinstance(h, dict) else h for h in row["headers"] or []]
+        return Record(row["topic"], 0, offset, 5, row["key"], row["value"], tuple(headers))
+
+    codes = {}
+    for letter in letters:
+        said = {h["key"]: h["value"] for h in letter["headers"]}
+        codes[int(said["hilcast_offset"])] = said["hilcast_code"].decode()
+    publications = [
+        replace(read_publication(record(event, n), config), routed_ms=6.0, complete=True, refused=codes.get(n))
+        for n, event in enumerate(events)
+    ]
+    deliveries = [d for row in written if ".deliver." in row["topic"] for d in read_delivered(record(row, 0))]
+    claims = [
+        Claim(
+            f"b{n % 5 + 1}", "q0", f"s{n}", (NOTHING, Stand(1.0, 2.0, f"c{n}", f"play.deliver.c{n}", of(text, config)))
+        )
+        for n, text in enumerate(FILTERS)
+    ]
+    return judge(config.types, publications, deliveries, claims)
+
+
+def of(text, config):
+    return parse(text, config.types["q0"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import msgspec
 import redis
@@ -23,7 +24,7 @@ from state.errors import HilcastError
 from state.index_mark import Mark
 from state.keys import Key, home_key, index_keys, shard
 from state.messages import Output, Record
-from state.redis_index import RedisIndex
+from state.redis_index import CLOSED, RedisIndex
 from state.signing import Keyring, genuine
 from state.space.boxes import Boxes
 from state.space.packing import Packed, pack, unpack
@@ -901,6 +902,53 @@ def every_write_counts_one_up(url, prefix):
     assert marks[2].is_behind(after)
 
 
+def who_knows_a_vector_reads_what_changed(url, prefix):
+    """Whatever happens to Redis, a look from a vector that is known is the same as one at all of it; and it reads no
+    field that was not written since, as long as nothing was lost.
+    """
+    config = config_of(prefix, url)
+    index, client, rng = RedisIndex(config), redis.Redis.from_url(url), random.Random(5)
+    keys = index_keys(config, ("b1", "b2"))
+    vector, changes = index.vector_key(1), f"{prefix}:changes:main:1"
+    known, lost, quick = index.look(1), True, 0
+    for batch in range(1, 120):
+        written = rng.sample(keys, rng.choice((0, 0, 1, 2, len(keys))))
+        index.publish(dict.fromkeys(written, _empty_part()), 1, batch)
+        if rng.random() < 0.2:
+            index.close_destinations(1, {"x": str(batch)})
+            written = [*written, CLOSED]
+        sound = client.zcard(changes) == client.hlen(vector) - 1 > len(keys) - 1
+        harms = (None, None, None, None, None, None, "field", "changes", "one", "vector", "all", "disown")
+        harm = rng.choice(harms) if sound else None  # one at a time
+        if harm == "field" and written:
+            client.hdel(vector, str(written[0]))
+        elif harm == "one" and written:
+            client.zrem(changes, str(written[0]))
+        elif harm in ("changes", "vector", "all"):
+            client.delete(*{"changes": [changes], "vector": [vector], "all": [changes, vector]}[harm])
+        elif harm == "disown":
+            index.disown(1)
+        look, whole = index.look(1, known), index.look(1)
+        assert (look.run, look.versions) == (whole.run, whole.versions), (batch, harm)
+        lost |= harm is not None or not client.exists(vector)
+        if not lost:
+            quick += 1
+            assert look.changed == {str(field) for field in written}, "what was written, and nothing else, is read"
+        if rng.random() < 0.8:
+            known = look
+            complete = client.zcard(changes) == client.hlen(vector) - 1
+            lost = not complete
+        else:
+            lost = True
+    assert quick > 10
+    index.publish(dict.fromkeys(keys, _empty_part()), 1, 200)
+    index.close_destinations(1, {})
+    known = index.look(1)
+    assert index.look(1, known).changed == frozenset()
+    assert index.look(1, replace(known, run="another run")).changed is None
+    assert index.look(2, known).versions == {}
+
+
 PURE = [
     home_alone_decides_what_is_stale,
     a_tombstone_keeps_the_version,
@@ -956,4 +1004,5 @@ ON_REDIS = [
     a_forged_index_is_not_used,
     a_forged_pointer_is_not_followed,
     every_write_counts_one_up,
+    who_knows_a_vector_reads_what_changed,
 ]

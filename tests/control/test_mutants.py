@@ -105,15 +105,15 @@ REDIS_MUTANTS = [
      "claimed is not None and opened is not None and _batch(opened[0]) >= claimed.batch", "True"),
     (musts.a_forged_pointer_is_not_followed, "RedisIndex._genuine",
      "ring.believes(signature, b'pointer', *self._field(field, stored))", "True"),
+    (musts.who_knows_a_vector_reads_what_changed, "RedisIndex.look", "run != known.run", "False"),
 ]  # fmt: skip
-WRITES_COUNTED = (
-    "redis.call('HSET', KEYS[1], '//writes', string.format('0.%d.%s', tonumber(writes or '0') + 1, lineage or ARGV[6]))"
-)
+WRITES_COUNTED = "redis.call('HSET', KEYS[1], '//writes', string.format('0.%d.%s', count, lineage or ARGV[6]))"
 SCRIPTS = [
     (musts.redis_refuses_what_is_older, "_PUBLISH", "return old"),
     (musts.who_was_superseded_writes_nothing, "_PUBLISH", "return generation"),
     (musts.routing_never_goes_back_to_an_older_generation, "_POINT", "return generation"),
     (musts.every_write_counts_one_up, "_PUBLISH", WRITES_COUNTED),
+    (musts.who_knows_a_vector_reads_what_changed, "_PUBLISH", "redis.call('ZADD', KEYS[4], count, ARGV[1])"),
 ]
 
 

@@ -32,6 +32,7 @@ TABLES = {
     "b2": "[distribution.b2]\ngroups = 1\nbroadcast = 0.5\nregroup_s = 3\n",
 }
 CONFIGS = [parse(TEXT + TABLES["b1"] + TABLES["b2"]), parse(TEXT + TABLES["b1"]), parse(TEXT + TABLES["b2"])]
+LANED = [parse(f"[settings]\npartitions = {n}\n{TEXT}{TABLES['b1']}{TABLES['b2']}") for n in (2, 3)]
 TOPICS = CONFIGS[0].topics
 CLIENTS = ("alice", "bob", "carol")
 
@@ -60,9 +61,9 @@ class World:
     def __init__(self, seed, regrouping=Regrouping):
         self.rng, self.regrouping = random.Random(seed), regrouping
         self.now_s = 1000.0
-        self.logs: dict[str, list[set[str]]] = {}
-        """By shared topic: whom each message names."""
-        self.lows: dict[str, int] = {}
+        self.logs: dict[tuple[str, int], list[set[str]]] = {}
+        """By partition of a shared topic: whom each message names."""
+        self.lows: dict[tuple[str, int], int] = {}
         self.groups: list[Record] = []
         self.redis: dict[str, bytes] = {}
         self.facts: dict[tuple, Registered] = {}
@@ -76,7 +77,7 @@ class World:
 
     def begin(self):
         """A new life: what it knows is in the topics."""
-        self.config = self.rng.choice(CONFIGS) if self.rng.random() < 0.5 else CONFIGS[0]
+        self.config = self.rng.choice(CONFIGS + LANED) if self.rng.random() < 0.5 else CONFIGS[0]
         told = {read_reader(record): read_spans(record) for record in self.groups}
         self.driver = self.regrouping(self.config, {reader: spans for reader, spans in told.items() if spans})
         for key, fact in self.facts.items():
@@ -117,15 +118,16 @@ class World:
             if chance > 0.25:
                 self.driver.switched(self.now_s)
         elif isinstance(effect, Prepare):
-            for topic in effect.topics:
-                self.logs.setdefault(topic, [])
-                self.lows.setdefault(topic, 0)
+            places = [(topic, lane) for topic in effect.topics for lane in range(effect.lanes)]
+            for place in places:
+                self.logs.setdefault(place, [])
+                self.lows.setdefault(place, 0)
             if chance > 0.1:
-                self.driver.prepared({topic: len(self.logs[topic]) for topic in effect.topics})
+                self.driver.prepared({place: len(self.logs[place]) for place in places})
         else:
             assert isinstance(effect, Measure)
             if chance > 0.1:
-                self.driver.measured({topic: (self.lows[topic], len(self.logs[topic])) for topic in effect.topics})
+                self.driver.measured({place: (self.lows[place], len(self.logs[place])) for place in effect.partitions})
 
     # ── everybody else ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -166,18 +168,18 @@ class World:
                 if self.rng.random() < 0.3:
                     continue
                 named = {client for client in readers if self.rng.random() < 0.7} or {readers[0]}
-                topic = shared_topic(TOPICS, broker, number)
-                self.logs[topic].append(named)
+                place = shared_topic(TOPICS, broker, number), self.rng.randrange(assignment.lanes)
+                self.logs[place].append(named)
                 self.messages += 1
-                self.judge(topic, len(self.logs[topic]) - 1, self.told())
+                self.judge(place, len(self.logs[place]) - 1, self.told())
 
     def forget(self):
         """Kafka deletes the oldest messages of a topic, or Redis loses an assignment."""
         if self.redis and self.rng.random() < 0.3:
             del self.redis[self.rng.choice(sorted(self.redis))]
         elif self.logs:
-            topic = self.rng.choice(sorted(self.logs))
-            self.lows[topic] = self.rng.randint(self.lows[topic], len(self.logs[topic]))
+            place = self.rng.choice(sorted(self.logs))
+            self.lows[place] = self.rng.randint(self.lows[place], len(self.logs[place]))
 
     def restart(self):
         """The job dies, at whatever step it is; a batch under way is begun again by the next life."""
@@ -201,17 +203,17 @@ class World:
             found[client].replace(broker, read_spans(record))
         return found
 
-    def judge(self, topic, offset, told):
-        for client in self.logs[topic][offset]:
-            if told[client].next(topic, offset) != offset:
-                raise Lost(f"{client} is named at {topic} {offset}, and does not read there")
+    def judge(self, place, offset, told):
+        for client in self.logs[place][offset]:
+            if told[client].next(place, offset) != offset:
+                raise Lost(f"{client} is named at {place} {offset}, and does not read there")
 
     def judge_all(self):
         """Whoever reads now, however late, finds all that Kafka still holds of what names it."""
         told = self.told()
-        for topic, log in self.logs.items():
-            for offset in range(self.lows[topic], len(log)):
-                self.judge(topic, offset, told)
+        for place, log in self.logs.items():
+            for offset in range(self.lows[place], len(log)):
+                self.judge(place, offset, told)
 
     def run(self, steps):
         for _ in range(steps):

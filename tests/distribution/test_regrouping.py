@@ -36,12 +36,13 @@ def test_at_rest_nobody_reads_what_it_need_not(seed, steps):
     for broker in world.redis:
         assignment = Assignment.decode(world.redis[broker])
         needed = {
-            (client, shared_topic(TOPICS, broker, number))
+            (client, shared_topic(TOPICS, broker, number), lane)
             for number, clients in assignment.readers().items()
             for client in clients
+            for lane in range(assignment.lanes)
         }
         spans = {(c, span) for (b, c), of in world.driver.spans.items() if b == broker for span in of}
-        assert {(client, span.topic) for client, span in spans if span.end is None} == needed
+        assert {(client, span.topic, span.partition) for client, span in spans if span.end is None} == needed
         assert broker in world.config.distribution or not needed
 
 
@@ -158,23 +159,25 @@ B1 = TOPICS.group("b1", 0)
 KEY = ("subscription", "b1", "t", "s1")
 
 
-def changed(spans=None, client="alice"):
+def changed(spans=None, client="alice", config=CONFIGS[1]):
     """A life of b1 in which a client opts in."""
-    regrouping = Regrouping(CONFIGS[1], spans or {})
+    regrouping = Regrouping(config, spans or {})
     regrouping.follow(KEY, Registered(client, '"x <= 3"', True))
     regrouping.look(0.0, ())
     return regrouping
 
 
 def test_the_effects_come_in_their_order():
-    """Topics, spans that begin at their ends, the switch; later ends, after a batch that began behind the switch."""
-    regrouping = changed()
+    """Topics, spans that begin at their ends, lane by lane; the switch; later ends, after a batch that began behind the
+    switch."""
+    regrouping = changed(config=replace(CONFIGS[1], settings=replace(CONFIGS[1].settings, partitions=2)))
     effect = regrouping.next(None)
-    assert effect == Prepare("b1", tuple(sorted(regrouping.topics())))
+    assert effect == Prepare("b1", tuple(sorted(regrouping.topics())), 2)
     assert regrouping.next(None) is effect, "the same until it is answered"
-    ends = {topic: 7 + i for i, topic in enumerate(effect.topics)}
+    places = [(topic, lane) for topic in effect.topics for lane in range(2)]
+    ends = {place: 7 + i for i, place in enumerate(places)}
     regrouping.prepared(ends)
-    spans = tuple(Span(topic, ends[topic]) for topic in effect.topics)
+    spans = tuple(Span(topic, end, partition=lane) for (topic, lane), end in ends.items())
     assert regrouping.next(None) == Announce("b1", {"alice": spans})
     regrouping.announced()
     effect = regrouping.next(None)
@@ -190,8 +193,8 @@ def test_the_effects_come_in_their_order():
     for began_s in (None, 99.0, 100.0):
         assert regrouping.next(began_s) is None, "it may have begun before the switch"
     assert regrouping.next(100.1) == Measure("b1", tuple(sorted(ends)))
-    regrouping.measured({topic: (0, end + 2) for topic, end in ends.items()})
-    ended = tuple(Span(topic, ends[topic], ends[topic] + 2) for topic in ends)
+    regrouping.measured({place: (0, end + 2) for place, end in ends.items()})
+    ended = tuple(Span(topic, end, end + 2, lane) for (topic, lane), end in ends.items())
     assert regrouping.next(100.1) == Close("b1", {"alice": ended})
     regrouping.closed()
     assert regrouping.next(100.1) is None
@@ -211,7 +214,7 @@ def test_a_life_begins_with_a_switch_of_every_broker():
         found.append(effect.broker)
         regrouping.switched(1.0)
     assert found == ["b1", "b2"]
-    assert regrouping.next(2.0) == Measure("b1", (B1,))
+    assert regrouping.next(2.0) == Measure("b1", ((B1, 0),))
 
 
 def test_held_spans_are_not_announced_again():
@@ -219,24 +222,24 @@ def test_held_spans_are_not_announced_again():
     held = {("b1", "alice"): [Span(B1, 1, 4), Span(B1, 9), Span(TOPICS.group("b1", 1), 2)]}
     regrouping = changed(held)
     effect = regrouping.next(None)
-    regrouping.prepared(dict.fromkeys(effect.topics, 20))
+    regrouping.prepared({(topic, 0): 20 for topic in effect.topics})
     assert isinstance(regrouping.next(None), Switch)
     regrouping.switched(1.0)
-    assert regrouping.next(2.0).topics[0] == B1
-    regrouping.measured({B1: (4, 20), TOPICS.group("b1", 1): (0, 20)})
+    assert regrouping.next(2.0).partitions[0] == (B1, 0)
+    regrouping.measured({(B1, 0): (4, 20), (TOPICS.group("b1", 1), 0): (0, 20)})
     assert regrouping.next(2.0).spans["alice"][0] == Span(B1, 9)
 
 
 def test_an_effect_without_answer_comes_again_before_anything_else():
     """A switch that may have happened is neither given up nor overtaken: not by facts, not by a close that was due."""
     regrouping = changed()
-    regrouping.prepared(dict.fromkeys(regrouping.next(None).topics, 0))
+    regrouping.prepared({(topic, 0): 0 for topic in regrouping.next(None).topics})
     regrouping.announced()
     regrouping.next(None)
     regrouping.switched(10.0)
     regrouping.follow(KEY, Registered("bob", '"x <= 3"', True))
     regrouping.look(1.0, ())
-    regrouping.prepared(dict.fromkeys(regrouping.next(20.0).topics, 5))
+    regrouping.prepared({(topic, 0): 5 for topic in regrouping.next(20.0).topics})
     announce = regrouping.next(20.0)
     regrouping.follow(KEY, None)
     regrouping.look(2.0, ())
@@ -267,7 +270,7 @@ def test_looking_has_its_pace_and_what_is_lost_is_handed_over_again():
     regrouping = changed()
     while (effect := regrouping.next(None)) is not None:
         if isinstance(effect, Prepare):
-            regrouping.prepared(dict.fromkeys(effect.topics, 0))
+            regrouping.prepared({(topic, 0): 0 for topic in effect.topics})
         elif isinstance(effect, Announce):
             regrouping.announced()
         else:

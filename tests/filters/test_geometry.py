@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from state.filters import geometry as module
@@ -16,7 +18,7 @@ from state.filters.grammar import parse
 from state.filters.tree import And, Filter, Operator, Or, Predicate
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
-from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN, float_rank, text_rank
+from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN, float_rank, rank, text_rank
 from tests.filters.samples import QUOTE, leaves
 
 SIDE = 5
@@ -183,6 +185,32 @@ def test_spans_of_predicates(text: str, spans: list[tuple[int, int]], exact: boo
 
 
 # --- filters --------------------------------------------------------------------------------------
+
+
+NUMBERS = st.one_of(st.integers(-3, 3), st.integers(-(2**70), 2**70), st.floats(-4, 4), st.floats(allow_nan=False))
+HOLDS = {
+    Operator.LT: lambda x, a, b: x < a,
+    Operator.LE: lambda x, a, b: x <= a,
+    Operator.GT: lambda x, a, b: x > a,
+    Operator.GE: lambda x, a, b: x >= a,
+    Operator.BETWEEN: lambda x, a, b: a <= x <= b,
+    Operator.NOT_BETWEEN: lambda x, a, b: not a <= x <= b,
+}
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(list(HOLDS)), st.sampled_from(["int", "float"]), NUMBERS, NUMBERS, NUMBERS)
+def test_orders_of_numbers_are_exact(operator: Operator, kind: str, value: float, low: float, high: float) -> None:
+    """The spans of an order hold exactly the values that compare so as rational numbers, and nothing absent."""
+    assume(all(math.isfinite(x) for x in (low, high)))
+    attribute = Attribute("a", kind)  # type: ignore[arg-type]
+    values = (low, high) if "BETWEEN" in operator.value else (low,)
+    spans = intervals(Predicate("a", operator, values), attribute).spans
+    assert all(PRESENT_MIN <= first <= last <= PRESENT_MAX for first, last in spans)
+    place = rank(attribute, value)
+    assume(place != ABSENT)
+    held = Fraction(float(value) if kind == "float" else value)
+    assert any(a <= place <= b for a, b in spans) == HOLDS[operator](held, Fraction(low), Fraction(high))
 
 
 @pytest.mark.parametrize(

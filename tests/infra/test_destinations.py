@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -55,6 +56,34 @@ def test_sinks_on_a_real_broker(services, unique):
     assert (made, list(refused)) == ([config.topics.deliver("cy")], [f"x{unique}.alerts_eu"])
     assert judge(config.topics.deliver("bob")) is None
     assert config.topics.deliver("bob") not in keeper.existing(), "it is created when the subscription is accepted"
+
+
+@pytest.mark.services
+def test_topics_are_given_the_lanes_that_they_lack(services, unique):
+    """Publications and links, and nothing else; none is taken away, and that they have more is said."""
+    config = configured(services, unique)
+    topics = config.topics
+
+    def keeper(partitions):
+        return TopicKeeper(replace(config, settings=replace(config.settings, partitions=partitions)))
+
+    def lanes():
+        found = keeper(None).partitions()
+        return {name: found[name] for name in (topics.publications, topics.link("b1", "b2"), topics.control)}
+
+    keeper(1).ensure_needed()
+    assert lanes() == dict.fromkeys(lanes(), 1)
+    assert keeper(3).ensure_needed() == [], "nothing is created"
+    wide = {topics.publications: 3, topics.link("b1", "b2"): 3, topics.control: 1}
+    assert lanes() == wide
+    assert keeper(3).faults() == []
+    keeper(2).ensure_needed()
+    assert lanes() == wide
+    faults = keeper(2).faults()
+    assert {fault.topic for fault in faults} >= {topics.publications, topics.link("b1", "b2")}
+    assert not any(fault.fatal for fault in faults)
+    missing = {fault.what for fault in keeper(4).faults() if fault.topic == topics.publications}
+    assert missing == {"it has 3 of 4 partitions"}
 
 
 class Keeper:

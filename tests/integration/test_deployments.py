@@ -8,9 +8,11 @@ import pytest
 import redis
 
 from infra.local.services import LocalServices
+from producers import cli
 from tests.integration.harness import RunningJob, Wire
 from tests.integration.test_overlay import Drill
 
+LANES = "[settings]\npartitions = {}\n"
 HOSTS = {"east": ["b1", "b2", "b7"], "west": ["b3", "b4", "b5", "b6"]}
 
 
@@ -23,8 +25,33 @@ class Both(Drill):
         for name, hosts in HOSTS.items():
             text = self.path.read_text().replace('name = "main"', f'name = "{name}"\nhosts = {hosts!r}')
             path = folder / f"{name}.toml"
-            path.write_text(text.replace('checkpoint = "checkpoint"', f'checkpoint = "{name}"'))
+            path.write_text(text.replace('checkpoint = "checkpoint"', f'checkpoint = "{name}"') + LANES.format(2))
             self.jobs.append(RunningJob(path))
+
+    def grow(self, lanes):
+        """Have the running deployments go on in more lanes."""
+        path = self.jobs[0].path
+        path.write_text(path.read_text().replace(LANES.format(2), LANES.format(lanes)))
+        assert cli.main(["apply", "--timeout", "240", "--config", str(path)]) == 0
+
+    def check_lanes(self, lanes, first):
+        """What was published from `first` on stands, between deployments too, where its input says, and in order."""
+        entered = {r.header("ce_id"): (r.partition, r.offset) for r in self.wire.read("publications")}
+        assert {partition for id, (partition, _) in entered.items() if int(id) >= first} == set(range(lanes))
+        for link in self.wire.under("link.b2", "link.b3"):
+            last, lane_of = {}, {}
+            near = next(hosts for hosts in HOSTS.values() if link.split(".")[-2] in hosts)
+            for record in self.wire.read(link):  # what came by another link goes on in the lanes of that one
+                if int(id := record.header("ce_id")) >= first and record.header("ce_broker") in near:
+                    partition, offset = entered[id]
+                    assert lane_of.setdefault(partition, record.partition) == record.partition, link
+                    assert last.setdefault(partition, -1) < offset, f"out of order: {link}"
+                    last[partition] = offset
+            if link.endswith(("b2.b3", "b2.b4", "b3.b2")):
+                assert set(lane_of.values()) == set(range(lanes)), f"not all lanes are used: {link}"
+        lines = [r.json for r in self.wire.read("routed")]
+        routed = {line["partition"] for line in lines if line["topic"] == f"{self.prefix}.link.b2.b3"}
+        assert routed == set(range(lanes)), "each lane is routed by a task of its own"
 
     def compare_clients(self):
         """Copies of other deployments share the delivery id: united, they are what the oracle expects."""
@@ -48,7 +75,9 @@ class Both(Drill):
 
 @pytest.mark.services
 def test_two_deployments_make_one_overlay_that_outlives_its_services(tmp_path, unique):
-    """Nothing is missing or wrong across two deployments; Redis restarts from an old dump, Kafka is away for 30 s."""
+    """Nothing is missing or wrong across two deployments, in two lanes and then in three; Redis restarts from an old
+    dump, Kafka is away for 30 s.
+    """
     with LocalServices.on_free_ports(tmp_path / "services") as services:
         drill = Both(services, tmp_path, unique, seed=5)
         try:
@@ -58,6 +87,13 @@ def test_two_deployments_make_one_overlay_that_outlives_its_services(tmp_path, u
             drill.jobs[0].wait(240.0)
             drill.publish(200)
             drill.compare_clients()
+            drill.check_lanes(2, first=0)
+
+            drill.grow(3)
+            first = drill.sent
+            drill.publish(200)
+            drill.compare_clients()
+            drill.check_lanes(3, first)
 
             held = redis.Redis.from_url(services.redis)
             held.save()

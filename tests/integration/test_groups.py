@@ -46,12 +46,13 @@ class Sharing(Drill):
         return {"groups": self.rng.random() < 0.8}
 
     def spans(self):
-        """By client: topic, first offset and end of each of its spans."""
+        """By client: topic and partition, first offset and end of each of its spans."""
         last = {record.key.decode(): record for record in self.wire.read("groups")}
         found = defaultdict(list)
         for key, record in last.items():
             for span in record.json["spans"] if record.value is not None else []:
-                found[key.split("/")[1]].append((span["topic"], span["first"], span.get("end")))
+                place = span["topic"], span.get("partition", 0)
+                found[key.split("/")[1]].append((place, span["first"], span.get("end")))
         return found
 
     def compare(self):
@@ -68,8 +69,8 @@ class Sharing(Drill):
             for client, ids in read_members((record.header("hilcast_members") or "").encode()).items():
                 got[client, record.header("ce_id")] |= set(ids.split(","))
                 assert any(
-                    topic == record.topic and first <= record.offset and (end is None or record.offset < end)
-                    for topic, first, end in spans[client]
+                    place == (record.topic, record.partition) and first <= record.offset < (end or 2**62)
+                    for place, first, end in spans[client]
                 ), f"{client} does not read {record.topic} at {record.offset}: {spans[client]}"
         missing = {k: v - got.get(k, set()) for k, v in self.expected.items() if v - got.get(k, set())}
         wrong = {k: v - self.expected.get(k, set()) for k, v in got.items() if v - self.expected.get(k, set())}
@@ -116,7 +117,11 @@ class Sharing(Drill):
 
 
 def open_topics(spans):
-    return {topic for client in spans.values() for topic, _, end in client if end is None}
+    return {topic for client in spans.values() for (topic, _), _, end in client if end is None}
+
+
+def open_lanes(spans):
+    return {lane for client in spans.values() for (_, lane), _, end in client if end is None}
 
 
 @pytest.mark.services
@@ -157,11 +162,14 @@ def test_shared_topics_lose_nothing_while_groups_change(services, tmp_path, uniq
         drill.settle(lambda _: drill.compare() or drill.messages.total() > before)
 
         job.stop()
-        drill.configure("mics", "negative-space", "hybrid", distribution=GROUPS.split("[distribution.b4]")[0])
+        lanes = "[settings]\npartitions = 3\n" + GROUPS.split("[distribution.b4]")[0]
+        drill.configure("mics", "negative-space", "hybrid", distribution=lanes)
         job.start()
         drill.settle(lambda spans: not any(".b4" in topic for topic in open_topics(spans)))
-        drill.publish(100)
+        drill.settle(lambda spans: open_lanes(spans) == {0, 1, 2})
+        drill.publish(200)
         drill.compare()
+        assert {record.partition for record in drill.wire.read(*drill.wire.under("group"))} == {0, 1, 2}
         drill.ask_clients()
     finally:
         job.end()

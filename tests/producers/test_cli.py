@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,6 +29,7 @@ from state.config import load, parse
 from state.control.fates import READABLE_MAX
 from state.distribution.assignment import Assignment, TypeGroups
 from state.keys import Key
+from state.lanes import cores
 from state.messages import Membership, Output, Span
 from state.redis_index import RedisIndex
 from state.space.boxes import Boxes
@@ -217,9 +219,13 @@ def test_the_topics_of_a_configuration_follow_from_it(services, unique):
     compacted = {name for name, kept in grouped.items() if kept.settings.get("cleanup.policy") == "compact"}
     assert compacted == {config.topics.registry, config.topics.groups}
     assert {kept.settings["message.timestamp.type"] for kept in grouped.values()} == {"LogAppendTime"}
-    assert {name: kept.partitions for name, kept in grouped.items() if kept.partitions != 1} == {
-        config.topics.publications: 2
+    assert {name: kept.partitions for name, kept in grouped.items() if kept.lanes} == {
+        config.topics.publications: cores(config),
+        **dict.fromkeys(links, 1),
     }
+    laned = needed(replace(config, settings=replace(config.settings, partitions=5)))
+    lanes = {name: kept.partitions for name, kept in laned.items() if kept.partitions != 1}
+    assert lanes == dict.fromkeys([config.topics.publications, *links], 5)
 
 
 def test_the_doctor_prints_checks_with_advice(here, capsys):

@@ -37,32 +37,33 @@ def at_once(monkeypatch):
 
 # ── spans ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
+PLACES = [("g", 0), ("g", 1), ("h", 0)]
 spans = st.builds(
-    lambda topic, first, size: Span(topic, first, None if size is None else first + size),
-    st.sampled_from("gh"), st.integers(0, 8), st.none() | st.integers(0, 4),
+    lambda place, first, size: Span(place[0], first, None if size is None else first + size, place[1]),
+    st.sampled_from(PLACES), st.integers(0, 8), st.none() | st.integers(0, 4),
 )  # fmt: skip
 
 
 @given(st.dictionaries(st.sampled_from(["b1", "b2"]), st.lists(spans, max_size=4)), st.integers(0, 15))
 def test_the_next_offset_is_the_first_that_some_span_holds(by_broker, position):
-    """Offset by offset: the first one from a position on that lies in a span of the topic, of whichever broker."""
+    """Offset by offset: the first one from a position on that lies in a span of the partition, of whichever broker."""
     known = Spans()
     for broker, of in by_broker.items():
         known.replace(broker, [Span("other", 3)])
         assert known.replace(broker, of)
         assert not known.replace(broker, list(of))
     every = [span for of in by_broker.values() for span in of if span.end is None or span.end > span.first]
-    assert known.topics() == sorted({span.topic for span in every})
-    for topic in "gh":
-        here = [span for span in every if span.topic == topic]
+    assert known.places() == sorted({(span.topic, span.partition) for span in every})
+    for place in PLACES:
+        here = [span for span in every if (span.topic, span.partition) == place]
         inside = [
             offset for offset in range(position, 40)
             if any(s.first <= offset and (s.end is None or offset < s.end) for s in here)
         ]  # fmt: skip
-        assert known.next(topic, position) == (inside[0] if inside else None)
+        assert known.next(place, position) == (inside[0] if inside else None)
         if here:
             open_ended = any(span.end is None for span in here)
-            assert known.end(topic) == (None if open_ended else max(span.end for span in here))
+            assert known.end(place) == (None if open_ended else max(span.end for span in here))
 
 
 # ── a router in memory ──────────────────────────────────────────────────────────────────────────────────────────

@@ -54,4 +54,4 @@ def test_receipts_facts_and_spans_are_found_among_junk():
     assert not read_receipts(records())
     assert not read_facts(records())
     before = [Record("hilcast.groups", 0, n, n, told.key, value) for n, value in enumerate([told.value, *JUNK[2:7]])]
-    assert read_memberships(before)["ann"].topics() == ["hilcast.group.b1.0"]
+    assert read_memberships(before)["ann"].places() == [("hilcast.group.b1.0", 0)]

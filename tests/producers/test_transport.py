@@ -13,6 +13,7 @@ from infra.kafka.topic_keeper import TopicKeeper
 from infra.local.ports import free_port
 from state.config import parse
 from state.errors import HilcastError
+from state.lanes import publication_lanes
 from state.messages import Output
 from tests.producers.worlds import configured, text
 
@@ -93,7 +94,7 @@ def test_flush_hands_over_everything_in_order(config, transport):
 def test_topics_and_partitions_are_seen_and_not_made(config, transport):
     """Asking for a topic that does not exist says so, and does not create it."""
     assert config.topics.publications in transport.topics()
-    assert transport.partitions(config.topics.publications) == (0, 1)
+    assert transport.partitions(config.topics.publications) == tuple(range(publication_lanes(config)))
     absent = f"{config.deployment.prefix}.deliver.nobody"
     assert transport.partitions(absent) == ()
     with pytest.raises(HilcastError, match=f"kafka-topic.*{absent}"):

@@ -521,8 +521,11 @@ def test_spans_are_asked_for_only_where_kafka_still_holds_messages():
     spans = Spans()
     spans.replace("b1", [Span("p.group.b1.0", 4, 6), Span("p.group.b1.1", 0)])
     copy = Delivered("p.group.b1.0", "alice", b"s", b"1", "d", "s1", b"c")
-    copies = [(offset, copy) for offset in range(8)]
-    found = served(CONFIG, copies, {"alice": spans}, {"p.group.b1.0": 2})
+    copies = [(("p.group.b1.0", 0, offset), copy) for offset in range(8)]
+    found = served(CONFIG, copies, {"alice": spans}, {("p.group.b1.0", 0): 2})
     own, there = "p.deliver.alice", "p.group.b1.0"
     assert [d.topic for d in found] == [own, own, there, there, own, own, there, there]
-    assert [d.topic for d in served(CONFIG, copies, {"bob": spans}, {"p.group.b1.0": 0})] == [there] * 8
+    assert [d.topic for d in served(CONFIG, copies, {"bob": spans}, {("p.group.b1.0", 0): 0})] == [there] * 8
+    elsewhere = [((topic, 1, offset), copy) for (topic, _, offset), copy in copies]
+    found = served(CONFIG, elsewhere, {"alice": spans}, {("p.group.b1.0", 1): 0})
+    assert [d.topic for d in found] == [there] * 8, "a span is of one partition"

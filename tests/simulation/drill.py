@@ -154,7 +154,7 @@ class Drill:
         self.report = Report()
         self.answers: dict[tuple[str, int], Answer] = {}
         self.overtaken: set[tuple[str, int]] = set()
-        self.letters: dict[tuple[str, int], str] = {}
+        self.letters: dict[tuple[str, int, int], str] = {}
         self.due: dict[tuple[bool, Name], int] = {}
         """Versions whose time to live has passed."""
         self.lost: dict[tuple[str, str], int] = {}
@@ -253,7 +253,7 @@ class Drill:
     def _answered(self, record: Record, answer: Answer) -> None:
         self.answers[record.topic, record.offset] = answer
         if answer.code is not None and answer.code != "stale-version":
-            self.letters[record.topic, record.offset] = answer.code
+            self.letters[record.place] = answer.code
             self.report.figures[f"refused {answer.code}"] += 1
         self._keep_probes()
 
@@ -526,7 +526,7 @@ class Drill:
         assert set(outcome.letters) == {code}, f"bad and not refused with {code}: {outcome.letters} for {shown}"
         assert not outcome.deliveries, f"bad and delivered: {shown}"
         assert not outcome.links, f"bad and forwarded: {shown}"
-        self.letters[outcome.record.topic, outcome.record.offset] = code
+        self.letters[outcome.record.place] = code
         self.report.figures["bad events refused"] += 1
 
     def _judge(
@@ -543,7 +543,7 @@ class Drill:
         assert got <= expected.may, f"wrong: {shown} reached {sorted(got - expected.may)}"
         if outcome.refused:
             assert set(outcome.letters) == {"not-advertised"}, f"refused with {outcome.letters}: {shown}"
-            self.letters[outcome.record.topic, outcome.record.offset] = "not-advertised"
+            self.letters[outcome.record.place] = "not-advertised"
             assert expected.admitted is not True, f"refused although advertised: {shown}"
             # a replay may find an advertisement that its first attempt did not
             undecided = repeated and expected.admitted is None
@@ -699,7 +699,8 @@ class Drill:
         letters = {}
         for record in log.topics[topics.deadletter]:
             headers = dict(record.headers)
-            place = ((headers["hilcast_topic"] or b"").decode(), int(headers["hilcast_offset"] or b""))
+            topic, *numbers = (headers[f"hilcast_{name}"] or b"" for name in ("topic", "partition", "offset"))
+            place = (topic.decode(), *map(int, numbers))
             letters[place] = (headers["hilcast_code"] or b"").decode()
         assert letters == self.letters, f"dead letters: {letters}, not {self.letters}"
         self.report.figures["inputs answered"] += len(answered)

@@ -60,7 +60,7 @@ class SimulatedKeeper:
         self._facts = facts
 
     def _newest(self) -> Iterator[Record]:
-        for topic in published(self.deployment.config.with_topics(self.log.topics)):
+        for topic in self.log.lanes(published(self.deployment.config.with_topics(self.log.topics))):
             yield from self.log.topics[topic][self._seen.get(topic, 0) :]
             self._seen[topic] = self.log.end(topic)
 
@@ -79,26 +79,31 @@ class SimulatedKeeper:
                     self.deployment.assignments[broker] = assignment
                 if not silent:
                     regrouping.switched(self.deployment.now_s)
-            case Prepare(_, topics) if not fails:
-                regrouping.prepared({topic: self.log.end(topic) for topic in topics})
-            case Measure(_, topics) if not fails:
-                regrouping.measured({topic: (0, self.log.end(topic)) for topic in topics})
+            case Prepare(_, topics, lanes) if not fails:
+                places = [(topic, p) for topic in topics for p in range(lanes)]
+                regrouping.prepared({place: self._end(place) for place in places})
+            case Measure(_, partitions) if not fails:
+                regrouping.measured({place: (0, self._end(place)) for place in partitions})
+
+    def _end(self, place: tuple[str, int]) -> int:
+        return self.log.end(self.log.lane(*place))
 
     def check_rest(self) -> None:
         """At rest exactly the readers of what routing was handed have open spans."""
         self.regrouping.check()
         config, hosts = self.deployment.config, self.deployment.hosts
         found = {
-            (broker, client, span.topic)
+            (broker, client, span.topic, span.partition)
             for (broker, client), spans in told(self.log, config).items()
             for span in spans
             if span.end is None and broker in hosts
         }
         needed = {
-            (broker, client, topic)
+            (broker, client, topic, lane)
             for broker, assignment in self.deployment.assignments.items()
             for topic, clients in assignment.topics(config.topics, broker).items()
             for client in clients
+            for lane in range(assignment.lanes)
         }
         assert found == needed, f"spans at rest: {sorted(found ^ needed)}"
 
@@ -118,11 +123,13 @@ def judge_spans(log: Log, config: Config, before: Mapping[str, int]) -> int:
     shared = tuple(f"{config.topics.prefix}.{kind}." for kind in ("group", "broadcast", "set"))
     for topic in [topic for topic in log.topics if topic.startswith(shared)]:
         for offset in range(before.get(topic, 0), log.end(topic)):
-            header = dict(log.topics[topic][offset].headers)["hilcast_members"]
+            record = log.topics[topic][offset]
+            header = dict(record.headers)["hilcast_members"]
             sets = {config.security.sets.get(client) for client in read_members(header or b"")}
             assert len(sets) == 1, f"clients of several sets are named at {topic} {offset}: {sets}"
             for client in read_members(header or b""):
-                reads = client in reading and reading[client].next(topic, offset) == offset
+                place = (record.topic, record.partition)
+                reads = client in reading and reading[client].next(place, offset) == offset
                 assert reads, f"outside its spans: {client} is named at {topic} {offset}"
                 named += 1
     return named

@@ -336,7 +336,8 @@ def draw(seed: int, workload: Workload, size: Size = Size(), own: bool = False) 
     more = source + _tables(sharing, brokers) + (_security(security) if own else "")
     places = {kind: _places(random.Random(f"places {kind} {seed}"), ATTRIBUTES[kind]) for kind in kinds}
     places = {kind: _format(random.Random(f"format {kind} {seed}"), lines) + lines for kind, lines in places.items()}
-    variants = [_text(overlay, settings, first, places) + more]
+    lanes = random.Random(f"lanes {seed}")
+    variants = [_text(overlay, settings + _lanes(lanes), first, places) + more]
     for _ in range(rng.choice((0, 0, 1, 2))):
         parts = size.brokers * len(kinds)
         changed = [t if rng.random() < 0.4 else _draw_type(rng, t.kind, parts, pruning, matching) for t in first]
@@ -344,7 +345,7 @@ def draw(seed: int, workload: Workload, size: Size = Size(), own: bool = False) 
             settings = f"home_shards = {rng.choice((1, 2, 3))}\nwide_shards = {rng.choice((1, 2))}"
         if rng.random() < 0.5 and len(hosting) == 1:
             overlay = _draw_overlay(rng, brokers)
-        variants.append(_text(overlay, settings, changed, places) + more)
+        variants.append(_text(overlay, settings + _lanes(lanes), changed, places) + more)
     config = parse(variants[0])
     drawn = Scenario(seed, tuple(variants), hosting, rng.choice((300, 4_000, 512 * 1024)))
     clients = _Clients(rng, config, workload, seed, sharing, security)
@@ -423,6 +424,11 @@ def _format(rng: random.Random, attributes: list[str]) -> list[str]:
     lines = ["[overlay]", 'brokers = ["b1"]', "[types.t.attributes]", *attributes]
     schema = schema_of(parse("\n".join(lines)).types["t"].attributes)
     return [f"{SCHEMA}{{ avro = '{schema}' }}"]
+
+
+def _lanes(rng: random.Random) -> str:
+    """How many partitions publications, links and shared topics have: one, unless it is set."""
+    return rng.choice(("", "\npartitions = 2", "\npartitions = 3"))
 
 
 def _text(overlay: Overlay, settings: str, types: list[_Type], places: dict[str, list[str]]) -> str:

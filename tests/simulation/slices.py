@@ -54,14 +54,15 @@ class Slices:
             assert (stamp is None) == (output.topic == config.topics.routed), f"a copy of nothing: {output}"
             if stamp is not None:
                 copies[stamp].append(output)
-        counted, places = Counter[str](), Counter[tuple[str, str]]()
+        counted, places = Counter[str](), Counter[tuple[str, int, str]]()
         for stamp, record in enumerate(records):
             said = read(record, config)
             kinds = self._judge(record, said, copies[stamp], config, epoch)
             unmatched = said.mine and not kinds["letter"] + kinds["copy"] + kinds["away"]
             counted.update(routed=said.mine, unmatched=unmatched, dead_letters=kinds["letter"], copies=kinds["copy"])
             counted.update({name: n for name, n in kinds.items() if name.startswith("link:")})
-            places.update({(record.topic, "events"): said.mine, (record.topic, "unmatched"): unmatched})
+            place = (record.topic, record.partition)
+            places.update({(*place, "events"): said.mine, (*place, "unmatched"): unmatched})
         lines = [json.loads(output.value or b"") for stamp, output in outputs if stamp is None]
         self._log(lines, records, places, deployment, epoch)
         other = ("link_wasted:", "distribution:")
@@ -117,23 +118,23 @@ class Slices:
         self,
         lines: Sequence[Mapping[str, object]],
         records: Sequence[Record],
-        places: Mapping[tuple[str, str], int],
+        places: Mapping[tuple[str, int, str], int],
         deployment: SimulatedDeployment,
         epoch: str,
     ) -> None:
-        offsets: dict[str, list[int]] = defaultdict(list)
+        offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
         for record in records:
-            offsets[record.topic].append(record.offset)
+            offsets[record.topic, record.partition].append(record.offset)
         right = [
             {
-                "topic": topic, "partition": 0, "first": min(some), "last": max(some), "epoch": epoch,
-                "events": places[topic, "events"], "unmatched": places[topic, "unmatched"],
+                "topic": topic, "partition": partition, "first": min(some), "last": max(some), "epoch": epoch,
+                "events": places[topic, partition, "events"], "unmatched": places[topic, partition, "unmatched"],
                 "deployment": deployment.name,
             }
-            for topic, some in offsets.items()
+            for (topic, partition), some in offsets.items()
         ]  # fmt: skip
-        by_topic = sorted(right, key=lambda line: str(line["topic"]))
-        assert sorted(lines, key=lambda line: str(line["topic"])) == by_topic, f"routing log: {lines}, not {by_topic}"
+        ordered, told = (sorted(some, key=lambda line: (line["topic"], line["partition"])) for some in (right, lines))
+        assert told == ordered, f"routing log: {told}, not {ordered}"
 
 
 def _same(copy: Output, record: Record, headers: Headers, ours: tuple[str, ...]) -> None:

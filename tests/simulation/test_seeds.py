@@ -52,6 +52,7 @@ def test_the_seeds_draw_what_the_simulator_promises():
     assert {(a.header is not None, a.key) for a in attributes} == {(False, False), (True, False), (False, True)}
     assert {t.format for t in types} == {"json", "avro"}
     assert {len(s.hosting) for s in scenarios} >= {1, 2, 3, 4}
+    assert {config.settings.partitions for s in scenarios for config in s.configs()} == {None, 2, 3}
     sizes = [len(s.configs()[0].overlay.brokers) for s in scenarios]
     assert (min(sizes), max(sizes) > 80) == (2, True)
     happens = {type(action).__name__ for s in scenarios for action in s.actions}

@@ -55,7 +55,8 @@ def dense(seed: int):
             actions.append(Restart(0, rng.choice([None, ("a",), ("b",), ("a", "b")])))
         if rng.random() < 0.02:
             actions.append(rng.choice([Begin(0, seed), LoseIndex(0, seed)]))
-    return scenario([CONFIG], [("a", "b")], *actions, Rest(seed, 8))
+    lanes = CONFIG.replace("wide_shards = 1", "wide_shards = 1\npartitions = 3")
+    return scenario([lanes if seed % 2 else CONFIG], [("a", "b")], *actions, Rest(seed, 8))
 
 
 def test_clients_that_read_their_spans_get_what_flooding_says():

@@ -154,5 +154,5 @@ def outputs_of(routing: Routing) -> list[tuple[int | None, Output]]:
             headers = [(h["key"], h["value"]) for h in row["headers"]]
             stamp = next((int(value) for name, value in headers if name == STAMP), None)
             kept = tuple(header for header in headers if header[0] != STAMP)
-            found.append((stamp, Output(row["topic"], row["key"], row["value"], kept)))
+            found.append((stamp, Output(row["topic"], row["key"], row["value"], kept, row["partition"])))
     return found

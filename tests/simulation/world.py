@@ -26,7 +26,7 @@ from __future__ import annotations
 import copy
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -44,6 +44,7 @@ from state.distribution.assignment import Assignment
 from state.errors import HilcastError, Quarantined
 from state.fitting import misfits
 from state.keys import UNROUTABLE, Key, home_key, index_keys
+from state.lanes import shared_lanes
 from state.limits import REPAIR_ROUNDS, fence_rounds
 from state.messages import Output, Record, speaker, split_key
 from state.names import owned
@@ -68,7 +69,10 @@ VERSIONS_KEPT = 4
 
 @dataclass
 class Log:
-    """Topics as lists of records, with a clock that only counts."""
+    """Topics as lists of records, with a clock that only counts.
+
+    A partition beyond the first is a list of its own, under the name that `lane` gives it.
+    """
 
     topics: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
     now_ms: int = 0
@@ -80,12 +84,28 @@ class Log:
         self.topics[topic] = []
         self.ids[topic] = f"{topic} of {self.now_ms}"
 
+    @staticmethod
+    def lane(topic: str, partition: int) -> str:
+        """Under which name the records of a partition are kept.
+
+        >>> Log.lane("t", 0), Log.lane("t", 2)
+        ('t', 't@2')
+        """
+        return f"{topic}@{partition}" if partition else topic
+
     def append(self, output: Output) -> Record:
         self.now_ms += 1
-        records = self.topics[output.topic]
-        record = Record(output.topic, 0, len(records), self.now_ms, output.key, output.value, output.headers)
+        partition = output.partition or 0
+        records = self.topics[self.lane(output.topic, partition)]
+        place = (output.topic, partition, len(records))
+        record = Record(*place, self.now_ms, output.key, output.value, output.headers)
         records.append(record)
         return record
+
+    def lanes(self, topics: Iterable[str]) -> list[str]:
+        """The names of all partitions of these topics; the first one need not exist yet."""
+        wanted = set(topics)
+        return sorted(wanted | {name for name in self.topics if name.split("@")[0] in wanted})
 
     def end(self, topic: str) -> int:
         return len(self.topics[topic])
@@ -171,7 +191,7 @@ class SimulatedDeployment:
     def publications(self) -> list[str]:
         """What the route query reads."""
         config = self.config.with_topics(self.world.log.topics)
-        return sorted({*input_topics(config), *published(config)})
+        return self.world.log.lanes([*input_topics(config), *published(config)])
 
     # ── generations ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -192,7 +212,8 @@ class SimulatedDeployment:
         self._install(meanwhile, lambda outputs: outputs)
 
     def _configure(self, config: Config) -> None:
-        if config.fingerprint() != self.config.fingerprint():
+        now, then = ((c.fingerprint(), c.settings.partitions) for c in (config, self.config))
+        if now != then:
             self.config = replace(config, deployment=replace(config.deployment, name=self.name, hosts=self.hosts))
             self.grids = self.world.grids(config)
 
@@ -413,7 +434,7 @@ class SimulatedDeployment:
         streams: dict[tuple[int, str], deque[Output]] = defaultdict(deque)
         for producer, some in enumerate(outputs):
             for output in some:
-                streams[producer, output.topic].append(output)
+                streams[producer, Log.lane(output.topic, output.partition or 0)].append(output)
         left = {name: rng.randint(0, len(some)) if crash else len(some) for name, some in streams.items()}
         waiting = [name for name, n in left.items() if n]
         while waiting:
@@ -610,7 +631,7 @@ class World:
 
     def samples(self, config: Config) -> dict[str, list[dict[str, object]]]:
         """What a generation that begins now knows of publications, for types that are pruned."""
-        topics = published(config.with_topics(self.log.topics))
+        topics = self.log.lanes(published(config.with_topics(self.log.topics)))
         return samples_of((r for topic in topics for r in self.log.topics[topic][-2 * SAMPLE_MAX :]), config)
 
     def facts(self) -> list[tuple[str, str, str, str, Fact]]:
@@ -685,7 +706,9 @@ class World:
         for publication in publications:
             self.posted += 1
             headers = (*publication.headers, (MARK, str(self.posted).encode()))
-            records.append(self.log.append(replace(publication, headers=headers)))
+            is_ours = publication.topic.startswith(self.config.topics.publications)
+            partition = self.posted % shared_lanes(self.config) if is_ours else 0
+            records.append(self.log.append(replace(publication, headers=headers, partition=partition)))
         return Posted(records, before)
 
     def route(self, between: Callable[[SimulatedDeployment], None] = SimulatedDeployment.route) -> None:
@@ -703,7 +726,7 @@ class World:
         outcomes = {mark_of(record.headers): Outcome(record) for record in posted.records}
         inputs = set(published(self.config.with_topics(self.log.topics)))
         for topic, records in self.log.topics.items():
-            if topic not in inputs:
+            if topic.split("@")[0] not in inputs:
                 for copy in records[posted.before.get(topic, 0) :]:
                     outcome = outcomes.get(mark_of(copy.headers))
                     if outcome is not None:

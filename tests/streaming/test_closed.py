@@ -101,3 +101,23 @@ def test_nobody_waits_for_a_destination_that_is_not_wanted_any_more():
     look(made, {"a", "b"})
     look(made, {"b"})
     assert redis.told == [{"a": "narrow"}, {}]
+
+
+def test_whether_many_destinations_are_there_is_asked_in_turns(monkeypatch):
+    """Of so many that they are not asked for at once: all of them in LOOKS looks, and at once when the query failed."""
+    monkeypatch.setattr(closed, "THERE_AT_ONCE", 2)
+    names = {f"t{i:03}" for i in range(95)}
+    kafka, asked = Kafka(*names), []
+    recreate = kafka.recreate
+    kafka.recreate = lambda some: asked.append(set(some)) or recreate(some)
+    made = ClosedDestinations(kafka, Redis(), 1)
+    for _ in range(closed.LOOKS):
+        look(made, names)
+    assert set().union(*asked) == names
+    assert max(map(len, asked)) == 10
+    kafka.topics -= {"t003", "t090"}
+    assert look(made, names, all_of_them=True) == ["t003", "t090"]
+    assert asked[-1] == names
+    for gone in sorted(names)[:50]:
+        look(made, names - {gone})
+        assert gone not in asked[-1]

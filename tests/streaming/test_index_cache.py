@@ -12,7 +12,7 @@ from state.compiled_part import CompiledPart, LocalEntry
 from state.config import parse
 from state.index_mark import Mark
 from state.keys import Key, index_keys
-from state.redis_index import WRITES, Version
+from state.redis_index import WRITES, Look, Version
 from state.space.boxes import Boxes
 from state.space.packing import pack
 from streaming.boot import Boot
@@ -50,8 +50,7 @@ def test_parts_that_came_before_a_lost_one_are_joined_later():
     cache.redis = SimpleNamespace(
         current=lambda: ("run", 1),
         configuration=lambda generation: CONFIG.shared,
-        vector=lambda generation: ("run", versions),
-        look=lambda generation: ("run", 1, versions),
+        look=lambda generation, known=None: Look("run", 1, generation, versions),
         load=lambda keys, generation, run: [
             None if key in lost else (versions[str(key)].epoch, parts[key]) for key in keys
         ],
@@ -81,8 +80,7 @@ def test_another_generation_is_taken_up_whole():
     cache.redis = SimpleNamespace(
         current=lambda: ("run", now[0]),
         configuration=configurations.get,
-        vector=lambda generation: ("run", vectors[generation]),
-        look=lambda generation: ("run", now[0], vectors[generation]),
+        look=lambda generation, known=None: Look("run", now[0], generation, vectors[generation]),
         load=lambda keys, generation, run: [(f"{generation}.0", CompiledPart.of(generation, [], {}, [])) for _ in keys],
     )
     assert cache._refresh() == ""
@@ -109,8 +107,7 @@ def test_topics_that_a_pattern_matches_are_sources_of_every_generation():
     cache.redis = SimpleNamespace(
         current=lambda: ("run", now[0]),
         configuration=lambda generation: configs[generation].shared,
-        vector=lambda generation: ("run", versions(generation)),
-        look=lambda generation: ("run", now[0], versions(generation)),
+        look=lambda generation, known=None: Look("run", now[0], generation, versions(generation)),
         load=lambda keys, generation, run: [(f"{generation}.0", CompiledPart.of(generation, [], {}, [])) for _ in keys],
     )
 
@@ -132,8 +129,7 @@ def test_an_index_that_is_behind_what_was_committed_is_waited_for():
     cache.redis = SimpleNamespace(
         current=lambda: ("run", 1),
         configuration=lambda generation: CONFIG.shared,
-        vector=lambda generation: ("run", versions),
-        look=lambda generation: ("run", 1, versions),
+        look=lambda generation, known=None: Look("run", 1, generation, versions),
         load=lambda keys, generation, run: [("1.0", part()) for key in keys],
     )
     older = "redis holds an older index than was in force"
@@ -168,3 +164,64 @@ def test_where_entries_are_signed_an_older_one_is_not_taken_for_a_newer():
     told = [held.is_older(key, run, epoch) for run, epoch in (("run", "1.6"), ("run", "1.7"), ("other", "1.6"))]
     assert told == [True, False, False]
     assert not held.is_older(held.keys[1], "run", "1.0")
+
+
+class Counted(dict):
+    """Versions, and how many of them were asked for."""
+
+    asked = 0
+
+    def get(self, field, default=None):
+        self.asked += 1
+        return super().get(field, default)
+
+    def __getitem__(self, field):
+        self.asked += 1
+        return super().__getitem__(field)
+
+
+def test_a_task_looks_at_what_was_written_since_and_at_nothing_else():
+    """Of 4,096 parts a task asks for none where nothing was written, and for one where one was; what could not be
+    loaded is not taken for held.
+    """
+    config = parse(TEXT.replace("cubes = 4", "cubes = 2048"))
+    cache = cached(Boot(config, 1))
+    keys = index_keys(config, config.overlay.brokers)
+    versions = Counted({str(key): Version(1, 0, "run") for key in keys})
+    versions[WRITES] = Version(0, len(keys), "x")
+    changed, lost, loads, known_ones = [frozenset()], set(), [], []
+
+    def look(generation, known=None):
+        known_ones.append(known)
+        return Look("run", 1, generation, versions, None if known is None else changed[0])
+
+    def load(keys, generation, run):
+        loads.append(list(keys))
+        return [None if key in lost else (versions[str(key)].epoch, part()) for key in keys]
+
+    cache.redis = SimpleNamespace(
+        current=lambda: ("run", 1), configuration=lambda generation: config.shared, look=look, load=load
+    )
+    cache._ask = lambda key: None
+
+    def refreshed(*written, batch=0):
+        for key in written:
+            versions[str(key)] = Version(1, batch, "run")
+        changed[0], versions.asked = frozenset(map(str, written)), 0
+        loads.clear()
+        return cache._refresh(), versions.asked
+
+    assert refreshed()[0] == ""
+    assert len(loads[0]) == len(keys) > 4096
+    assert refreshed() == ("", 1), "the count of writes"
+    assert not loads
+    why, asked = refreshed(keys[7], batch=1)
+    assert (why, loads, asked < 8) == ("", [[keys[7]]], True), asked
+    assert cache._held.snapshot.epoch == "1.1"
+    lost.add(keys[9])
+    assert "lost or damaged" in refreshed(keys[8], keys[9], batch=2)[0]
+    lost.clear()
+    assert refreshed()[0] == ""
+    assert known_ones[-1] is None, "all of it is read after what failed"
+    assert loads == [[keys[8], keys[9]]]
+    assert cache._held.snapshot.epoch == "1.2"

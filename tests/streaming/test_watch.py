@@ -67,14 +67,14 @@ class Around:
             redis=SimpleNamespace(
                 current=lambda: ("run", self.pointed),
                 point=lambda generation, shared: setattr(self, "pointed", generation),
-                missing=lambda keys, generation: self.did("redis", []),
+                missing=lambda keys, generation, whole: self.did("redis", []),
                 closed_missing=lambda generation: False,
                 disown=self.disowned.append,
                 close_destinations=lambda generation, closed: self.closed.append(dict(closed)),
             ),
             topics=SimpleNamespace(
                 ids=lambda names: {**self.found, **{name: f"{name}'s" for name in names if name in self.cluster}},
-                ensure_needed=lambda but: self.did("topics", []),
+                ensure_needed=lambda but, own: self.did("topics", []),
                 recreate=lambda names: self.did("destinations", ([], {})),
                 unfit=lambda names: self.unfit,
                 existing=lambda: self.cluster,
