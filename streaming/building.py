@@ -53,7 +53,7 @@ HERE_MAX = 2_000
 CHUNK_FACTS = 1_000
 """Facts of a task that restores homes; a home is not divided."""
 TASKS_MAX = 256
-"""Tasks that settle parts, at most."""
+"""Tasks that settle parts, at most: some for each that runs at once, and more where there are many facts."""
 FAILED = "generation-build"
 """The code of a build that Spark could not carry out: it may be tried again, under another number."""
 _log = logger("generation")
@@ -172,7 +172,7 @@ class Spark:
         """The same as in the driver."""
         chunks, total = _chunks(facts), sum(map(len, facts.values()))
         sizes = [sum(len(facts[key]) for key in chunk) for chunk in chunks]
-        tasks = min(len(parts), TASKS_MAX)
+        tasks = min(len(parts), TASKS_MAX, 4 * self.width + len(chunks))
         with self.as_builder():
             packed = self.context.parallelize(
                 [[_packed(key, facts[key]) for key in chunk] for chunk in chunks], len(chunks)
