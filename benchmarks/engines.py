@@ -165,7 +165,7 @@ class Engine(Protocol):
 
 
 class Ours(Engine):
-    """As a route task does it: `decode`, `Junction.interested`, and `Junction.holds` where boxes are not exact."""
+    """As a route task does it: `decode`, `Junction.interested`, `Junction.exactly`."""
 
     batches = (10_000, 100, 1)
 
@@ -184,12 +184,8 @@ class Ours(Engine):
     def pairs(self, values: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Events and rules that hold, side by side."""
         batch = decode(self.type, values)
-        found = self.junction.interested(batch.ranks)
-        if len(self.junction.doubtful) and len(found.rows):
-            keep = np.ones(len(found.rows), bool)
-            doubtful = np.flatnonzero(np.isin(found.numbers, self.junction.doubtful))
-            keep[doubtful] = self.junction.holds(found.take(doubtful), batch, points=True)
-            found = found.take(keep)
+        found = self.junction.interested(batch, np.arange(len(batch)))
+        found = self.junction.exactly(found, batch)
         return found.rows, self.rule[found.numbers]
 
     def answer(self, values: list[bytes]) -> list[Answer]:

@@ -1,17 +1,17 @@
-"""Schemas by id from a schema registry, through confluent-kafka's client: kept, bounded, and waited for a bounded time.
+"""Schemas by id from a schema registry, through confluent-kafka's client: kept and bounded.
 
-    known           at once, whether the registry is there or not; a shelf keeps them for workers that are new
-    away            asked again until `wait_ms` are over, for all ids of a batch together
-    not registered  the same, once in a while: a producer registers before it sends, so such an id seldom comes later
+    RegistrySchemas   asks, and says whether the registry is away; nobody waits here
+    BesideSchemas     for route workers: a thread of its own asks, and a batch waits a moment for it, now and then
+    PromptSchemas     for tools and samples, which read one event after another
 
-What cannot be had is not known to this call; the next one asks again. That is for batches: whoever reads one event
-after another would wait at each of them, and has `PromptSchemas`.
+An event whose schema was not to be had is set aside (`state/routing/waiting_room.py`), and the driver asks on.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,17 +26,20 @@ from state.space.encodings.schemas import NO_SCHEMAS, Schema, Schemas
 
 _log = logger("schemas")
 
-POLL_S = 0.2
 ASKED_MAX = 200
-"""New ids that are asked for in one call: a batch that names more is not of a producer who registers its schemas."""
-ROUND = 4
-"""In so many times `wait_ms` all new ids of a batch are asked for once."""
+"""New ids that wait to be asked for: whoever names more does not register schemas."""
+MISSING_MAX = 2000
+"""New ids that are looked at in one call: those of a registry count up from 1, so what it has comes first."""
 REST = 10
-"""After waiting in vain for what is not registered, nobody waits for such ids for so many times as long."""
+"""After waiting in vain, no batch waits for so many times as long: others are held up for a tenth of the time."""
+AGAIN_S = 1.0
+"""A route worker asks for one id not more often."""
 DEPTH_MAX = 16
 """References of references."""
 SLOW_S = 1.0
-"""Those who do not wait give it so long to answer, whatever `wait_ms` says."""
+"""A batch waits no longer for an answer; those who read one event after another give it so long at least."""
+FAILED_MAX = 3
+"""Without an answer to so many ids it is not asked for the others now."""
 AWAY_S = 10.0
 """A registry that did not answer is left alone for so long by those who do not wait for it."""
 UNREGISTERED_MAX = 10_000
@@ -60,9 +63,9 @@ class NoShelf:
         """Kept nowhere."""
 
 
-def open_schemas(config: Config, shelf: Shelf | None = None) -> Schemas:
+def beside_schemas(config: Config, shelf: Shelf | None = None) -> Schemas:
     """The registry of the configuration, for batches; without one no id is known."""
-    return NO_SCHEMAS if config.schemas is None else RegistrySchemas(config.schemas, shelf=shelf)
+    return NO_SCHEMAS if config.schemas is None else BesideSchemas(RegistrySchemas(config.schemas), shelf)
 
 
 def prompt_schemas(config: Config, *, strict: bool) -> Schemas:
@@ -73,35 +76,11 @@ def prompt_schemas(config: Config, *, strict: bool) -> Schemas:
 class RegistrySchemas:
     """A registry, asked over HTTP. One per process; not for several threads."""
 
-    def __init__(
-        self,
-        settings: SchemaRegistry,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-        shelf: Shelf | None = None,
-    ) -> None:
+    def __init__(self, settings: SchemaRegistry, clock: Callable[[], float] = time.monotonic) -> None:
         require("formats")
-        self._settings = settings
-        self._shelf: Shelf = shelf or NoShelf()
-        self._clock, self._sleep = clock, sleep
+        self._settings, self._clock = settings, clock
         self._known: OrderedDict[int, Schema] = OrderedDict()
         self._client: Any = None
-        self._rest_until = -1.0
-
-    def of(self, ids: Collection[int]) -> dict[int, Schema]:
-        """The schemas of these ids, as far as they can be had within `wait_ms`."""
-        found = self.had(ids)
-        missing = sorted(set(ids) - set(found))[:ASKED_MAX]
-        if missing:
-            shelved = self._shelf.had(missing)
-            self._keep(shelved)
-            found |= shelved
-            missing = [id for id in missing if id not in found]
-        if missing:
-            new = self._wait_for(missing)
-            self._shelf.put(new)
-            found |= new
-        return found
 
     def had(self, ids: Collection[int]) -> dict[int, Schema]:
         """The schemas of these ids that are kept."""
@@ -111,54 +90,31 @@ class RegistrySchemas:
         return found
 
     def at_once(self, ids: Collection[int]) -> tuple[dict[int, Schema], bool]:
-        """The same without waiting, and whether the registry is away, or as slow as if it were."""
-        self._opened()
+        """The schemas of these ids, asked for in this order; and whether the registry is away, or as slow as that."""
+        self.open()
         found, deadline = self.had(ids), self._clock() + max(SLOW_S, self._settings.wait_ms / 1000)
-        new, away = self._ask(sorted(set(ids) - set(found)), deadline)
-        self._keep(new)
+        new, away = self._ask([id for id in ids if id not in found], deadline)
+        self.keep(new)
         return found | new, away or self._clock() > deadline
 
-    def _wait_for(self, missing: list[int]) -> dict[int, Schema]:
-        wait_s = self._settings.wait_ms / 1000
-        self._opened()  # takes seconds in a process that never did it: nobody's fault, and not what is waited for
-        deadline, told = self._clock() + wait_s, False
-        # the first round lasts longer: while the registry answers, an id that it has must not be given up unasked
-        limit = self._clock() + ROUND * max(SLOW_S, wait_s)
-        found: dict[int, Schema] = {}
-        while True:
-            had, away = self._ask([id for id in missing if id not in found], max(limit, deadline))
-            limit = deadline
-            found |= had
-            self._keep(had)
-            left = deadline - self._clock()
-            if len(found) == len(missing) or left <= 0 or (not away and self._clock() < self._rest_until):
-                break
-            if not told:
-                absent = [id for id in missing if id not in found]
-                why = "does not answer" if away else "does not have it"
-                _log.warning("events wait for schema %s: the registry %s", absent[0], why)
-                told = True
-            self._sleep(min(POLL_S, left))
-        if len(found) < len(missing) and not away:
-            self._rest_until = self._clock() + REST * wait_s
-        return found
-
     def _ask(self, ids: list[int], deadline: float) -> tuple[dict[int, Schema], bool]:
-        """What the registry has of these ids, and whether it is away."""
+        """What the registry has of these ids, and whether it did not answer for some."""
         found: dict[int, Schema] = {}
-        # those of a registry count up from 1: what it has comes before what somebody made up
+        failed = 0
         for number, id in enumerate(ids):
-            if number and self._clock() > deadline:
+            if (number and self._clock() > deadline) or failed == FAILED_MAX:
                 break
             try:
-                schema = self._fetch(id)
+                schema = self.fetch(id)
             except OSError:
-                return found, True
+                failed += 1  # perhaps of this one alone
+                continue
             if schema is not None:
                 found[id] = schema
-        return found, False
+        return found, failed > 0
 
-    def _keep(self, had: dict[int, Schema]) -> None:
+    def keep(self, had: Mapping[int, Schema]) -> None:
+        """Keep these, and of all the most recently used."""
         self._known.update(had)
         while len(self._known) > self._settings.cached:
             self._known.popitem(last=False)
@@ -174,7 +130,8 @@ class RegistrySchemas:
         """Return if the registry answers. Raises OSError."""
         self._answered(lambda client: client.get_subjects())
 
-    def _opened(self) -> Any:
+    def open(self) -> Any:
+        """The client; takes seconds in a process that never did it."""
         if self._client is None:
             from confluent_kafka.schema_registry import SchemaRegistryClient
 
@@ -183,7 +140,7 @@ class RegistrySchemas:
             self._client = SchemaRegistryClient({**ours, **self._settings.settings, "url": self._settings.url})
         return self._client
 
-    def _fetch(self, id: int) -> Schema | None:
+    def fetch(self, id: int) -> Schema | None:
         """One schema with what it refers to; None if the registry does not have it. Raises OSError if it is away."""
         return self._answered(lambda client: _schema(client, client.get_schema(id, fmt="serialized")))
 
@@ -201,7 +158,7 @@ class RegistrySchemas:
         """What the client answers; None for what is not there."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-        client = self._opened()
+        client = self.open()
         try:
             return ask(client)
         except SchemaRegistryError as error:
@@ -214,6 +171,88 @@ class RegistrySchemas:
             raise OSError(type(error).__name__) from error
         finally:
             client.clear_caches()  # its own is without a bound
+
+
+class BesideSchemas:
+    """A registry for route workers: what it has not given yet is asked for by a thread of its own.
+
+    Guarantee: a call returns at once for what was had, and otherwise after `SLOW_S` at the latest; all calls together
+    wait in vain for a tenth of the time at most, whatever ids come and however the registry behaves.
+    """
+
+    def __init__(
+        self, registry: RegistrySchemas, shelf: Shelf | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._registry, self._shelf, self._clock = registry, shelf or NoShelf(), clock
+        self._changed = threading.Condition()
+        """Guards all of what is below, and what the registry keeps."""
+        self._asked: set[int] = set()
+        """What the thread has still to ask for."""
+        self._answered: OrderedDict[int, float] = OrderedDict()
+        """Ids that were not to be had, and when that was, the oldest first."""
+        self._rest_until = float("-inf")
+        self._thread: threading.Thread | None = None
+
+    def of(self, ids: Collection[int]) -> dict[int, Schema]:
+        """The schemas of these ids, as far as they are had by the time that a batch may wait."""
+        with self._changed:
+            found = self._registry.had(ids)
+        missing = sorted(set(ids) - set(found))[:MISSING_MAX]
+        if missing:
+            shelved = self._shelf.had(missing)
+            with self._changed:
+                self._registry.keep(shelved)
+            found |= shelved
+            missing = [id for id in missing if id not in shelved]
+        return found | self._waited_for(missing) if missing else found
+
+    def _waited_for(self, missing: list[int]) -> dict[int, Schema]:
+        """Have these asked for, and give them a moment, unless that was in vain of late."""
+        self._begin()
+        with self._changed:
+            began = self._clock()
+            new = {id for id in missing if began - self._answered.get(id, float("-inf")) >= AGAIN_S}
+            self._asked |= set(sorted(new)[: max(0, ASKED_MAX - len(self._asked))])
+            self._changed.notify_all()
+            if began >= self._rest_until:
+                self._changed.wait_for(lambda: self._asked.isdisjoint(missing), SLOW_S)
+            found = self._registry.had(missing)
+            if len(found) < len(missing) and began >= self._rest_until:
+                self._rest_until = self._clock() + REST * (self._clock() - began)
+            return found
+
+    def _begin(self) -> None:
+        """Have the thread run; opening the client is nobody's fault, and not what is waited for."""
+        if self._thread is None:
+            self._registry.open()
+            self._thread = threading.Thread(target=self._ask_on, name="schemas", daemon=True)
+            self._thread.start()
+
+    def _ask_on(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._asked)
+                id = min(self._asked)
+            had = self._asked_for(id)
+            with self._changed:
+                self._registry.keep(had)
+                self._asked.discard(id)
+                self._answered.pop(id, None)
+                if not had:
+                    self._answered[id] = self._clock()
+                    while len(self._answered) > UNREGISTERED_MAX:
+                        self._answered.popitem(last=False)
+                self._changed.notify_all()
+
+    def _asked_for(self, id: int) -> dict[int, Schema]:
+        try:
+            schema = self._registry.fetch(id)
+            had = {} if schema is None else {id: schema}
+            self._shelf.put(had)
+        except Exception as error:  # whatever it is, the thread goes on
+            _log.warning("schema %d is not to be had from the registry (%s): its events are set aside", id, error)
+            return {}
+        return had
 
 
 class PromptSchemas:
@@ -234,7 +273,7 @@ class PromptSchemas:
         if self._clock() < self._away_until:
             found, away = self._registry.had(wanted), True
         else:
-            found, away = self._registry.at_once(wanted)
+            found, away = self._registry.at_once(sorted(wanted))
             if away:
                 self._away_until = self._clock() + AWAY_S
             elif len(self._unregistered) < UNREGISTERED_MAX:

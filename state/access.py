@@ -3,9 +3,9 @@
     configuration, clients ──> Grant(principal, topic | group | cluster, name, literal | prefixed, operation), ...
 
     who         writes                                   reads
-    job         control, registry, receipts, links,      inboxes, sources, control, registry, groups, links
-                deliveries, groups, routed, progress,
-                dead letters, granted sinks
+    job         control, registry, receipts, links,      inboxes, sources, control, registry, groups, links,
+                deliveries, groups, routed, progress,    what waits for a schema
+                dead letters, granted sinks, what waits
     client      its own inboxes                          its own deliveries and receipts; group topics of its set
     operator    registry (`hilcast apply`)               everything under the prefix, sources, sinks
 
@@ -157,7 +157,8 @@ def _of_job(config: Config) -> Iterator[Grant]:
     give.topic(inboxes, "read", pattern="prefixed" if own else "literal")
     both = [topics.control, topics.registry, topics.groups]
     give.topic(both, "read", "write")
-    give.topic([f"{prefix}.link."], "read", "write", pattern="prefixed")
+    asides = [f"{prefix}.waiting.", f"{prefix}.waited."] if config.schemas is not None else []
+    give.topic([f"{prefix}.link.", *asides], "read", "write", pattern="prefixed")
     give.topic([topics.receipts, topics.deadletter, topics.routed, topics.progress], "write")
     written = [f"{prefix}.{kind}." for kind in ("receipts", "deliver", "group", "broadcast", "set")]
     give.topic(written, "write", pattern="prefixed")

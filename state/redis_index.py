@@ -645,10 +645,11 @@ class RedisIndex:
         return {id: blob for id, blob in zip(ids, found, strict=True) if blob is not None}
 
     def keep_schema(self, registry: str, id: int, blob: bytes, most: int) -> None:
-        """Put a schema down for other workers, unless so many are there."""
+        """Put a schema down for other workers; where so many are there, in the place of any other."""
         name = f"{self.prefix}:schemas:{registry}"
-        if self._client.hlen(name) < most:
-            self._client.hset(name, str(id), blob)
+        if self._client.hlen(name) >= most and (other := self._client.hrandfield(name)) is not None:
+            self._client.hdel(name, other)
+        self._client.hset(name, str(id), blob)
 
     def take_in_hand(self, query: str, places: Sequence[tuple[str, int, int]]) -> bool:
         """Note what a query has in hand, unless something is noted already."""

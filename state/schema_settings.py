@@ -55,7 +55,7 @@ class SchemaRegistry:
     url: str = field(repr=False)
     """Perhaps with a password: print it `redacted`."""
     wait_ms: int = WAIT_MS
-    """How long the events of a batch wait, all together, for schemas that cannot be had yet."""
+    """How long an event waits for a schema that cannot be had yet."""
     cached: int = CACHED
     """Schemas that are kept."""
     settings: ClientSettings[str] = field(default_factory=ClientSettings)

@@ -85,6 +85,13 @@ class Topics:
     def groups(self) -> str:
         return f"{self.prefix}.groups"
 
+    def waiting(self, deployment: str) -> str:
+        """Events that wait for their schema; `waited`: those that have done so."""
+        return f"{self.prefix}.waiting.{deployment}"
+
+    def waited(self, deployment: str) -> str:
+        return f"{self.prefix}.waited.{deployment}"
+
     def link(self, origin: str, target: str) -> str:
         return f"{self.prefix}.link.{origin}.{target}"
 
@@ -149,13 +156,20 @@ def needed(config: Config) -> dict[str, Kept]:
     links = [topics.link(a, b) for pair in config.overlay.links for a, b in (pair, pair[::-1])]
     shared = () if config.security.own else (topics.subscriptions, topics.advertisements)
     kept = {name: _kept(config) for name in shared}
-    kept |= {name: destination(config, name) for name in inner + links}
+    kept |= {name: destination(config, name) for name in [*inner, *links, *asides(config)]}
     kept[topics.registry] = _compacted(config, {"min.cleanable.dirty.ratio": "0.1"})
     if config.distribution:
         kept[topics.groups] = _compacted(config, {})
     if not config.security.own:
         kept[topics.publications] = inbox(config, "publications")
     return kept | {source.topic: _kept(config) for source in config.sources}
+
+
+def asides(config: Config) -> list[str]:
+    """The topics of this deployment for events that wait for a schema, and have waited; none without a registry."""
+    if config.schemas is None:
+        return []
+    return [config.topics.waiting(config.deployment.name), config.topics.waited(config.deployment.name)]
 
 
 def inbox(config: Config, kind: Inbox) -> Kept:
@@ -214,7 +228,7 @@ def guarded(config: Config) -> list[str]:
     # a client's own inbox is its own to lose: whoever reads it goes by its id (`streaming/inbox_source.py`)
     shared = [source.topic for source in config.sources]
     shared += [] if config.security.own else [*inboxes(config), topics.publications]
-    kept = [topics.registry, topics.control, *shared]
+    kept = [topics.registry, topics.control, *shared, *asides(config)]
     return [*kept, topics.groups] if config.distribution else kept
 
 

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException, Producer
 
 from infra.kafka.dialects import librdkafka
 from infra.logs import logger, set_up
-from infra.schema_registry import open_schemas
+from infra.schema_registry import beside_schemas
 from infra.signing_keys import SigningKeys
 from state.compiled_part import CompiledPart
 from state.config import Config
@@ -170,7 +170,7 @@ class IndexCache:
         """How much of what was met in Redis and is not genuine has been counted."""
         self._held: Held | None = None
         self._asked: dict[Key, float] = {}
-        self._schemas = open_schemas(boot.config, RedisShelf(self.redis, boot.config))
+        self._schemas = beside_schemas(boot.config, RedisShelf(self.redis, boot.config))
         self._producer: Producer | None = None
         self._committed = Committed(boot.config)
 

@@ -48,11 +48,13 @@ from streaming.offsets import Offsets
 from streaming.progress import Committed, Committer, ProgressListener, group
 from streaming.queries import Queries
 from streaming.registry import RegistryReader, sinks
+from streaming.schema_shelf import RedisShelf
 from streaming.settings import session
 from streaming.source_topics import followed
 from streaming.succession import Succession
 from streaming.timers import Timers
 from streaming.tuner import Tuner
+from streaming.waiting_keeper import WaitingKeeper
 from streaming.watch import TICK_S, Watch, topic_lost
 from streaming.writer import DriverWriter
 
@@ -85,6 +87,7 @@ class Job:
         """How far the index in Redis has been written."""
         self._marking = threading.Lock()
         self.groups: GroupKeeper | None = None
+        self.waiting: WaitingKeeper | None = None
         self.succession: Succession | None = None
         self.inbox_ids: dict[str, str] = {}
         """Kafka's ids of clients' own inboxes, as they were at the start."""
@@ -146,6 +149,9 @@ class Job:
         metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
         if metrics is not None:
             _log.info("metrics at port %d", metrics.port)
+        if self.config.schemas is not None:
+            shelf = RedisShelf(RedisIndex(self.config, keys=self.keys.current), self.config)
+            self.waiting = WaitingKeeper(self.config, shelf, lambda records: self._lost("waiting", records))
         try:
             self._begin()
             self._supervise()
@@ -263,6 +269,8 @@ class Job:
         self.registry.close()
         if self.groups is not None:
             self.groups.close()
+        if self.waiting is not None:
+            self.waiting.close()
         self.lease.close()
         self.transport.close()
         self.redis.close()

@@ -39,7 +39,7 @@ class RedisShelf:
         return found
 
     def put(self, had: Mapping[int, Schema]) -> None:
-        """Keep these, as far as there is room; the registry has them, too."""
+        """Keep these, each perhaps in the place of another; the registry has them, too."""
         with contextlib.suppress(redis.RedisError):
             for id, schema in had.items():
                 self._index.keep_schema(self._registry, id, packed(schema), self._most)

@@ -24,6 +24,8 @@ groups = 2
 [[sinks]]
 topic = "alerts.eu"
 clients = ["alice"]
+[schemas]
+url = "http://127.0.0.1:8081"
 [security]
 inboxes = "own"
 job = "User:router"
@@ -57,6 +59,8 @@ topic hilcast.set.team.group.b1.0      w       r       -       r       -
 topic hilcast.set.team.broadcast.b1    w       r       -       r       -
 topic hilcast.set.teams.group.b1.0     w       r       -       -       -
 topic hilcast.link.b1.b2               rw      r       -       -       -
+topic hilcast.waiting.main             rw      r       -       -       -
+topic hilcast.waited.main              rw      r       -       -       -
 topic hilcast.routed                   w       r       -       -       -
 topic hilcast.progress                 w       r       -       -       -
 topic hilcast.deadletter               w       r       -       -       -

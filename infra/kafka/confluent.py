@@ -13,6 +13,7 @@ from infra.kafka.topic_keeper import TopicKeeper
 from infra.kafka.transport import Partition, Place, away, missing_topic, not_sent
 from state.config import Config
 from state.errors import HilcastError
+from state.limits import OUTPUT_BYTES_MAX
 from state.messages import Output, Record
 from state.names import UNREADABLE
 from state.topics import Kept
@@ -122,7 +123,8 @@ class ConfluentTransport:
 
     def send(self, output: Output) -> ConfluentSending:
         if self._sending is None:
-            self._sending = Producer({**self._settings, "enable.idempotence": "true", "linger.ms": "5"})
+            most = {"message.max.bytes": OUTPUT_BYTES_MAX}  # its own default is less than Kafka's
+            self._sending = Producer({**most, **self._settings, "enable.idempotence": "true", "linger.ms": "5"})
         sending = ConfluentSending(self._sending, output.topic)
 
         def report(error: KafkaError | None, message: Message) -> None:

@@ -96,7 +96,7 @@ class TopicKeeper:
         if not missing and not lanes:
             return []
         self._create({name: topics[name] for name in missing}, refused=refused)
-        self.grow(lanes)
+        self._grow(lanes, strict=refused is None)
         missing = [name for name in missing if name not in (refused or {})]
         self._until_shown({**dict.fromkeys(missing, 1), **lanes}, timeout_s)
         return missing
@@ -113,11 +113,11 @@ class TopicKeeper:
         there = self.partitions(names=names)
         return {name: there.get(name, 0) for name in names}
 
-    def grow(self, lanes: dict[str, int]) -> None:
+    def _grow(self, lanes: dict[str, int], *, strict: bool) -> None:
         """Give topics that have fewer so many partitions; what they hold stays where it is.
 
         Where Kafka does not let us, publications stay in fewer lanes, and that is said: it is taken out of `lanes`. A
-        link or a shared topic must have as many as are written to: `RefusedError`.
+        link or a shared topic must have as many as are written to: `RefusedError`, where it is `strict`.
         """
         asked = [NewPartitions(name, n) for name, n in sorted(lanes.items())]
         for name, future in self.admin.create_partitions(asked, request_timeout=30.0).items() if asked else ():
@@ -130,7 +130,7 @@ class TopicKeeper:
                 reason = f"cannot give topic {name!r} {lanes[name]} partitions: {error.args[0].str()}"
                 if error.args[0].code() not in _REFUSED:
                     raise HilcastError("kafka-topic", reason) from error
-                if not name.startswith(self.config.topics.publications):
+                if strict and not name.startswith(self.config.topics.publications):
                     raise RefusedError("kafka-topic", reason) from error
                 _log.warning("%s", reason)
                 del lanes[name]

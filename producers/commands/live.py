@@ -157,7 +157,7 @@ def open_admin(config: Config) -> AdminClient:
 def _groups(config: Config, admin: AdminClient) -> list[tuple[str, str]]:
     """Deployment and query of every group of ours."""
     listed = admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result()
-    heads = {query: f"{config.deployment.prefix}.{query}." for query in ("control", "route")}
+    heads = {query: f"{config.deployment.prefix}.{query}." for query in ("control", "route", "waiting")}
     return sorted(
         (group.group_id.removeprefix(head), query)
         for group in listed.valid

@@ -25,7 +25,7 @@ from infra.schema_registry import prompt_schemas
 from infra.signing_keys import keyring
 from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
 from producers.verify.independent_reader import identity, read_delivered, read_publication
-from producers.verify.route_log import RouteLog, control_progress
+from producers.verify.route_log import Asides, RouteLog, control_progress
 from producers.verify.shared_deliveries import cut_for_members, opted, read_memberships, served, shared_topics
 from state.config import Config
 from state.flooding import NEVER, Claim, ControlHistory, Delivered, Judgement, Progress, Publication, judge
@@ -153,14 +153,16 @@ class Verification:
             source = sources.get(record.topic)
             read.append((record, read_publication(record, self.config, source)))
         times = {p: log.routed_ms(p, end) for p, end in _ends(record for record, _ in read).items()}
-        passes = self._passes(log)
+        asides = Asides(log, self._read(*self._under("waiting")), self._read(*self._under("waited")))
+        passes = self._passes(log, asides)
         letters = self._dead_letters()
         found = []
         for record, publication in read:
             partition = (record.topic, record.partition)
-            known = publication.broker in self.config.overlay.brokers
-            done = log.done(partition, record.offset, publication.broker if known else first_broker)
-            routed_ms = float(times[partition][record.offset])
+            broker = publication.broker if publication.broker in self.config.overlay.brokers else first_broker
+            later_ms, passed = asides.passed(record.place, broker)
+            done = log.done(partition, record.offset, broker) and passed
+            routed_ms = max(float(times[partition][record.offset]), later_ms)
             on_links_ms, links_done = passes.get((publication.source, publication.id), (-NEVER, True))
             margin_ms = self._margin_ms + (SOURCE_MARGIN_MS if record.topic in sources else 0.0)
             found.append(
@@ -174,7 +176,7 @@ class Verification:
             )
         return found
 
-    def _passes(self, log: RouteLog) -> dict[tuple[bytes, bytes], tuple[float, bool]]:
+    def _passes(self, log: RouteLog, asides: Asides) -> dict[tuple[bytes, bytes], tuple[float, bool]]:
         """What crossed to another deployment: by event, when it was last routed there, and whether that is done."""
         ends = {self._topics.link(a, b): b for pair in self.config.overlay.links for a, b in (pair, pair[::-1])}
         crossed = list(self._read(*sorted(log.topics() & set(ends))))
@@ -183,8 +185,9 @@ class Verification:
         for record in crossed:
             partition, name = (record.topic, record.partition), identity(record)
             before_ms, before = passes.get(name, (-NEVER, True))
-            routed_ms = float(times[partition][record.offset])
-            done = log.done(partition, record.offset, ends[record.topic]) and routed_ms < NEVER
+            later_ms, passed = asides.passed(record.place, ends[record.topic])
+            routed_ms = max(float(times[partition][record.offset]), later_ms)
+            done = log.done(partition, record.offset, ends[record.topic]) and passed and routed_ms < NEVER
             passes[name] = (max(before_ms, routed_ms), before and done)
         return passes
 
@@ -217,6 +220,11 @@ class Verification:
     def _inboxes(self, *, advertisements: bool) -> list[str]:
         """Those of one kind, everybody's or each client's own."""
         return [topic for topic in inboxes(self.config) if speaker(topic, self.config)[0] == advertisements]
+
+    def _under(self, kind: str) -> list[str]:
+        """The topics of all deployments for events that wait for a schema, or have waited."""
+        head = f"{self.config.deployment.prefix}.{kind}."
+        return sorted(topic for topic in self._transport.topics() if topic.startswith(head))
 
     def _receipts(self) -> list[str]:
         """Where answers are."""

@@ -10,12 +10,13 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from infra.kafka.transport import Partition
+from infra.kafka.transport import Partition, Place
 from producers.progress_lines import ProgressLine, progress_lines
 from state.arrays import Floats
 from state.flooding import NEVER, Progress
 from state.formats import UNREADABLE
 from state.messages import Record
+from state.set_aside import place_of
 
 
 class _Slice(msgspec.Struct):
@@ -39,6 +40,35 @@ def control_progress(records: Iterable[Record]) -> list[Progress]:
         for record, line in progress_lines(records)
         if line.query == "control"
     ]
+
+
+class Asides:
+    """Events that were set aside until their schema could be had: by where they were sent to, what became of them."""
+
+    def __init__(self, log: RouteLog, waiting: Iterable[Record], waited: Iterable[Record]) -> None:
+        self._set_aside: dict[Place, int] = {}
+        """When it last was."""
+        self._given_back: dict[Place, list[Record]] = defaultdict(list)
+        for record in waiting:
+            if (place := place_of(record)) is not None:
+                self._set_aside[place] = max(record.timestamp_ms, self._set_aside.get(place, 0))
+        back = [(place, record) for record in waited if (place := place_of(record)) is not None]
+        ends: dict[Partition, int] = {}
+        for place, record in back:
+            self._given_back[place].append(record)
+            ends[record.topic, record.partition] = record.offset + 1
+        self._log, self._times = log, {partition: log.routed_ms(partition, end) for partition, end in ends.items()}
+
+    def passed(self, place: Place, broker: str) -> tuple[float, bool]:
+        """When the event of a place was last routed after it waited, and whether nothing of it is still to come."""
+        routed_ms, done = -NEVER, True
+        for record in self._given_back[place]:
+            partition = (record.topic, record.partition)
+            at_ms = float(self._times[partition][record.offset])
+            done &= at_ms < NEVER and self._log.done(partition, record.offset, broker)
+            routed_ms = max(routed_ms, at_ms)
+        last_ms = max((record.timestamp_ms for record in self._given_back[place]), default=-1)
+        return routed_ms, done and self._set_aside.get(place, -1) <= last_ms
 
 
 class RouteLog:

@@ -22,13 +22,13 @@ from state.space.event_type import EventType
 _CLASSES: dict[str, Any] = {"bitmap": BitmapMatcher, "s-tree": STreeMatcher}
 
 
-def matcher_of(event_type: EventType) -> Matcher:
-    """An empty matcher of the kind that the type asks for."""
+def matcher_of(event_type: EventType, more: int = 0) -> Matcher:
+    """An empty matcher of the kind that the type asks for; `more`: dimensions beside those of the attributes."""
     try:
         kind = _CLASSES[event_type.matcher]
     except KeyError:
         raise HilcastError("bad-config", f"unknown matcher {event_type.matcher!r}") from None
-    matcher: Matcher = kind(Boxes.empty(event_type.d), np.empty(0, np.int64), **event_type.matcher_parameters)
+    matcher: Matcher = kind(Boxes.empty(event_type.d + more), np.empty(0, np.int64), **event_type.matcher_parameters)
     return matcher
 
 

@@ -32,7 +32,8 @@ def counted(steps: tuple[str, ...]) -> tuple[str, ...]:
 class GroupCovering(Withholding):
     """Withholds an entry when a group of active ones covers it, as far as `judge` can tell.
 
-    Cost: O(active boxes * d) and one judgement for each box of a new entry; a removal judges again what it covered.
+    Cost: for each box of a new entry a question to the tree of active boxes, and one judgement of those that meet it,
+    which in a dense space are a share of all; a removal judges again what it covered.
     """
 
     counted: ClassVar[tuple[str, ...]]

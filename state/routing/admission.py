@@ -79,6 +79,8 @@ class Examined:
     """Rows here that are to be routed, by broker and the neighbour they came from (None for a publisher)."""
     refused: Mapping[int, Refusal]
     """By row of the batch."""
+    awaited: Mapping[int, int]
+    """Those of them that are refused only because their schema was not to be had now: its id."""
 
 
 def examine(envelopes: Envelopes, snapshot: Snapshot, type_name: str, rows: Ints) -> Examined:
@@ -92,7 +94,8 @@ def examine(envelopes: Envelopes, snapshot: Snapshot, type_name: str, rows: Ints
     if snapshot.config.limits.any:
         refused |= _over_quota(envelopes, snapshot.config, type_name, rows)
     usable = np.isin(rows, list(refused), invert=True) if refused else events.valid
-    return Examined(rows, events, _entered(envelopes, rows, usable), refused)
+    awaited = {int(rows[i]): id for i, id in events.awaited.items() if refused[int(rows[i])].code == "unknown-schema"}
+    return Examined(rows, events, _entered(envelopes, rows, usable), refused, awaited)
 
 
 def _read(envelopes: Envelopes, event_type: EventType, rows: Ints, schemas: Schemas) -> RankBatch:
@@ -200,8 +203,13 @@ def dead_letters(table: pa.RecordBatch, refused: Mapping[int, Refusal], config: 
 
 def letter_of(table: pa.RecordBatch, row: int, why: Refusal, config: Config, with_headers: bool = True) -> Output:
     """The dead letter of one row."""
+    return dead_letter(config, record_at(table, row, with_headers), why.code, why.reason)
+
+
+def record_at(table: pa.RecordBatch, row: int, with_headers: bool = True) -> Record:
+    """One row as a record; its time is not known."""
     names = ("topic", "partition", "offset", "key", "value")
     topic, partition, offset, key, value = (table.column(name)[row].as_py() for name in names)
     headers = table.column("headers")[row].as_py() if with_headers else None
     kept = tuple((header["key"] or "", header["value"]) for header in headers or ())
-    return dead_letter(config, Record(topic, partition, offset, 0, key, value, kept), why.code, why.reason)
+    return Record(topic, partition, offset, 0, key, value, kept)

@@ -30,6 +30,7 @@ from state.lanes import first_lane
 from state.messages import quoted
 from state.names import ENVELOPE_HEADERS, FORMAT_HEADER, NAME, OUR_HEADERS, UNREADABLE
 from state.space.event_type import format_named, format_of_media
+from state.topics import asides
 
 CONTENT_TYPE = "content-type"
 STRUCTURED = "application/cloudevents"
@@ -48,11 +49,12 @@ INPUT = pa.schema(
 
 
 def input_topics(config: Config) -> list[str]:
-    """What routing reads: publications, topics of existing producers, links from other deployments.
+    """What routing reads: publications, topics of existing producers, links from other deployments, what waited.
 
     Not clients' own publications: they come and go, and are found by `own_publications`.
     """
     named = {source.topic for source in config.sources} | set(_links_in(config))
+    named |= set(asides(config)[1:])
     return sorted(named if config.security.own else named | {config.topics.publications})
 
 

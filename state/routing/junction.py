@@ -29,6 +29,7 @@ from state.errors import HilcastError
 from state.filters.evaluate import Holds
 from state.filters.evaluate import compile as compile_filter
 from state.filters.grammar import parse
+from state.filters.long_texts import asked_texts, with_hashes
 from state.filters.residual_programs import OPEN, YES, Program, Programs
 from state.filters.tree import Filter
 from state.keys import Key
@@ -41,6 +42,7 @@ from state.space.event_type import EventType
 from state.space.grid import Grid
 from state.space.packing import BOXES, Packed, unpack
 from state.space.ranges import Ranges
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 _NONE: Ints = np.empty(0, np.int64)
 
@@ -67,8 +69,8 @@ class Pairs(NamedTuple):
 class NumberedBoxes:
     """A matcher whose boxes come and go under numbers that are used again."""
 
-    def __init__(self, event_type: EventType) -> None:
-        self.matcher = matcher_of(event_type)
+    def __init__(self, event_type: EventType, more: int = 0) -> None:
+        self.matcher = matcher_of(event_type, more)
         self.numbers = 0
         """Numbers ever given out: all are below."""
         self._free: list[int] = []
@@ -125,6 +127,8 @@ class Junction:
     residuals: dict[int, Callable[[Mapping[str, object]], bool]] = field(default_factory=dict)
     doubtful: Ints = field(default_factory=lambda: _NONE)
     """Numbers of subscriptions whose boxes are a superset even for points."""
+    _doubted: Bools = field(default_factory=lambda: np.empty(0, bool))
+    """The same by number."""
     grouped: Bools = field(default_factory=lambda: np.empty(0, bool))
     """By number: whether the client may be served through group and broadcast topics."""
     link_boxes: dict[str, NumberedBoxes] = field(default_factory=dict)
@@ -139,6 +143,10 @@ class Junction:
     version: int = 0
     """Of the subscriptions: what was computed by number holds as long as it stays."""
     _local: NumberedBoxes = field(init=False)
+    """In the dimensions of the attributes, then the hashes of the texts."""
+    _text_columns: list[int] = field(init=False)
+    _hashed: set[int] = field(default_factory=set)
+    """Those of them whose hash some box has asked for."""
     _placed: dict[Key, _Placed] = field(default_factory=dict)
     _texts: dict[int, str] = field(default_factory=dict)
     """By number: the text of the residual filter."""
@@ -149,7 +157,10 @@ class Junction:
 
     def __post_init__(self) -> None:
         self.promises = Promises(self.event_type)
-        self._local = NumberedBoxes(self.event_type)
+        # An interval of texts may look like a point, and has no hash.
+        texts = [attribute.kind == "text" and attribute.imprecise is None for attribute in self.event_type.attributes]
+        self._text_columns = [column for column, is_text in enumerate(texts) if is_text]
+        self._local = NumberedBoxes(self.event_type, len(self._text_columns))
 
     @classmethod
     def join(cls, event_type: EventType, grid: Grid, parts: Iterable[CompiledPart]) -> Junction:
@@ -197,14 +208,30 @@ class Junction:
             rows, entry = unpack(part.boxes), np.frombuffer(part.owners, "<i4")
             assert isinstance(rows, Boxes)
             mine = np.ones(len(entry), bool) if was is None else np.isin(entry, fresh)
-            boxes.append(rows.take(mine))
-            numbers.append(same[entry[mine]])
+            hashed, source = self._with_hashes(part, rows.take(mine), entry[mine])
+            boxes.append(hashed)
+            numbers.append(same[entry[mine]][source])
         away = np.concatenate([_NONE, *gone])
         if not len(away) and not any(len(fresh) for _, fresh, _ in new):
             return
-        self._local.change(away, Boxes.concatenated(boxes, self.event_type.d), np.concatenate(numbers))
+        d = self.event_type.d + len(self._text_columns)
+        self._local.change(away, Boxes.concatenated(boxes, d), np.concatenate(numbers))
         self._register(away, new)
         self._local.free(away)
+
+    def _with_hashes(self, part: CompiledPart, boxes: Boxes, entries: Ints) -> tuple[Boxes, Ints]:
+        """Boxes of entries with the hashes of the long texts that they ask for, and the row that each came from."""
+        if not self._text_columns:
+            return boxes, np.arange(len(boxes))
+        asked = {}
+        doubtful = set(part.doubtful)
+        for row, entry in enumerate(entries.tolist()):
+            read = self._read(part.residuals.get(entry, "")) if entry in doubtful else None
+            texts = None if read is None else asked_texts(read[0], self.event_type)
+            if texts is not None and texts[0] in self._text_columns:
+                asked[row] = texts
+                self._hashed.add(texts[0])
+        return with_hashes(boxes, asked, self._text_columns)
 
     def _register(self, away: Ints, new: list[tuple[CompiledPart, Ints, Ints]]) -> None:
         """Write down what the numbers stand for now."""
@@ -230,7 +257,7 @@ class Junction:
                 if doubted or imprecise or entry in part.residuals:
                     doubtful[number] = not self._ask(number, part.residuals.get(entry, ""), doubted) or doubted
             self.grouped[numbers[np.intersect1d(part.grouped, fresh).astype(np.int64)]] = True
-        self.doubtful = np.flatnonzero(doubtful)
+        self.doubtful, self._doubted = np.flatnonzero(doubtful), doubtful
         self.version += 1
         for cached in ("id_column", "_recipients"):
             self.__dict__.pop(cached, None)
@@ -339,9 +366,29 @@ class Junction:
         pairs, codes = self._recipients
         return np.array([table.setdefault(pair, len(table)) for pair in pairs], np.int64)[codes]
 
-    def interested(self, ranks: Ints) -> Pairs:
-        """Events and subscriptions whose boxes hold; `doubtful` ones are still to be checked exactly."""
+    def interested(self, batch: RankBatch, rows: Ints) -> Pairs:
+        """Some events of a batch, by place among `rows`, and subscriptions whose boxes hold.
+
+        `doubtful` ones are still to be checked exactly. `rows`: near each other, where they follow each other.
+        """
+        ranks = batch.ranks[rows]
+        if self._text_columns:
+            d = self.event_type.d
+            ranks = np.full((len(rows), d + len(self._text_columns)), ABSENT, np.int64)
+            ranks[:, :d] = batch.ranks[rows]
+            for i, column in enumerate(self._text_columns):
+                if column in self._hashed:
+                    ranks[:, d + i] = batch.text_hashes(column, self.event_type.attributes[column].name)[rows]
         return Pairs(*self._local.matcher.match(ranks, near=True))
+
+    def exactly(self, found: Pairs, batch: RankBatch) -> Pairs:
+        """Those of the pairs of points and subscriptions whose boxes hold for which the filter does."""
+        doubted = np.flatnonzero(self._doubted[found.numbers]) if len(self.doubtful) else _NONE
+        if not len(doubted):
+            return found
+        keep = np.ones(len(found.rows), bool)
+        keep[doubted] = self.holds(found.take(doubted), batch, points=True)
+        return found.take(keep)
 
     def holds(self, pairs: Pairs, batch: RankBatch, points: bool) -> Bools:
         """Decide exactly, by the filter itself, where boxes cannot: the edge is where delivery becomes exact.
@@ -359,6 +406,9 @@ class Junction:
 
     def touched(self, lows: Ints, highs: Ints) -> Pairs:
         """Imprecise events and subscriptions whose boxes meet; every one is still to be checked exactly."""
+        # A value between two texts may be any, and have any hash.
+        more = len(lows), len(self._text_columns)
+        lows, highs = np.hstack([lows, np.full(more, ABSENT)]), np.hstack([highs, np.full(more, PRESENT_MAX)])
         return Pairs(*self._local.matcher.match_boxes(lows, highs))
 
     def wanted(self, neighbour: str, ranks: Ints, index: Ints) -> Bools:

@@ -5,7 +5,8 @@
     batches <── Assembly ────────────────────────────────────── dead letters, log <──┴─────────────────────────────┘
 
 Values leave as they came, byte for byte. One line a partition goes to the routing log, one dead letter for every event
-that cannot be used. The route query (`streaming/route.py`), the simulated world and the tests all come in here.
+that cannot be used; one whose schema cannot be had yet is set aside, and comes again (`waiting_room.py`). The route
+query (`streaming/route.py`), the simulated world and the tests all come in here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from state.errors import ENVIRONMENT, Quarantined
 from state.fitting import misfits
 from state.lanes import shared_lanes
 from state.messages import Output
-from state.routing.admission import claim, dead_letters, examine, letter_of
+from state.routing.admission import Claimed, claim, dead_letters, examine, letter_of
 from state.routing.assemble import Assembly, Outgoing, plain
 from state.routing.delivery import unite, write_deliveries, write_messages
 from state.routing.envelope import Column, Envelopes, Refusal, read
@@ -31,6 +32,7 @@ from state.routing.junction import Junction, Pairs
 from state.routing.sharing import Shared
 from state.routing.snapshot import Snapshot
 from state.routing.sweep import Swept, sweep
+from state.routing.waiting_room import Returned, returned, set_aside
 
 
 class Routing:
@@ -42,19 +44,21 @@ class Routing:
         self._slices = slices
         self.figures: Counter[str] = Counter()
         """To be added to the live figures once all batches are built: `routed`, `unmatched`, `dead_letters`,
-        `internal`, `copies`, `undeliverable`, `link:A>B`, `link_wasted:A>B`, `distribution:BROKER:...`."""
+        `internal`, `waiting`, `copies`, `undeliverable`, `link:A>B`, `link_wasted:A>B`, `distribution:BROKER:...`."""
         self.faults: list[str] = []
         """Lines for the log, one for each event whose routing failed inside (code `internal`)."""
-        mine, unmatched = np.zeros(batch.num_rows, bool), np.zeros(batch.num_rows, bool)
+        mine, unmatched, waiting = (np.zeros(batch.num_rows, bool) for _ in range(3))
         for one in slices:
             self.figures.update(one.figures)
             mine[one.first : one.first + len(one.mine)] = one.mine
             unmatched[one.first : one.first + len(one.mine)] = one.unmatched
+            waiting[[one.first + row for row in one.waiting]] = True
         mine[list(faults)] = True
         self.figures["routed"] += len(faults)
-        topic = slices[0].topic if len(slices) == 1 and not faults else _topic(batch)
-        self._rest = [letter for one in slices for letter in one.letters] + self._internal(faults)
-        self._rest += _log(snapshot, batch, topic, mine, unmatched)
+        topic = slices[0].topic if len(slices) == 1 and not faults else None
+        self._rest = [output for one in slices for output in (*one.letters, *one.waiting.values())]
+        self._rest += self._internal(faults)
+        self._rest += _log(snapshot, batch, topic or _topic(batch), mine, unmatched, waiting)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows to write, (topic, key, value, headers), some 64 MB at a time: built as they are asked for."""
@@ -73,7 +77,8 @@ class Routing:
             name = type(error).__name__
             why = Refusal("internal", f"routing it failed inside: {name}")
             try:
-                letters.append(letter_of(self._table, row, why, self._config))
+                sent = returned(self._table.slice(row, 1), self._config).table
+                letters.append(letter_of(sent, 0, why, self._config))
             except Exception:  # headers that cannot even be read
                 letters.append(letter_of(self._table, row, why, self._config, with_headers=False))
             place = "/".join(str(self._table.column(c)[row].as_py()) for c in ("topic", "partition"))
@@ -93,11 +98,14 @@ class _Slice:
     """What a run of rows, from `first` on, leads to."""
 
     first: int
-    topic: Column
+    topic: Column | None
+    """Where each row stands; None where some have stood elsewhere."""
     mine: Bools
     unmatched: Bools
     assembly: Assembly
     letters: list[Output]
+    waiting: Mapping[int, Output]
+    """By row: what is set aside."""
     figures: Mapping[str, int]
 
 
@@ -105,7 +113,8 @@ def route(snapshot: Snapshot, batch: pa.RecordBatch) -> Routing:
     """Route one Arrow batch, (topic, partition, offset, key, value, headers), with the index of one moment.
 
     Guarantee: every event that this deployment answers for is delivered to all it concerns and sent over every link
-    that wants it, or gets one dead letter, or counts as unmatched. The same batch and snapshot give the same bytes.
+    that wants it, or gets one dead letter, or counts as unmatched, or is set aside and comes again. The same batch and
+    snapshot give the same bytes.
     Everything fits Kafka. No event stops the others: a batch that fails inside is halved until those that do it stand
     alone; they become dead letters `internal`, and the rest is routed as it would be without them.
     Cost: vectorised over the events; Python loops only over types, brokers, links and what is refused.
@@ -135,24 +144,39 @@ def _narrowed(snapshot: Snapshot, batch: pa.RecordBatch, first: int, faults: Fau
 def _routed(snapshot: Snapshot, batch: pa.RecordBatch, first: int) -> _Slice:
     if snapshot.quarantined and not snapshot.quarantined.isdisjoint(places(batch)):
         raise Quarantined("no query could be got past it")
-    envelopes = read(batch, snapshot.config)
+    config, back = snapshot.config, returned(batch, snapshot.config)
+    envelopes = read(back.table, config)
+    _refuse(envelopes, back, snapshot)
     claimed = claim(envelopes, snapshot)
     outgoing = Outgoing()
     routed = [_route_type(snapshot, envelopes, name, rows, outgoing) for name, rows in claimed.by_type.items()]
     refused = dict(claimed.refused)
     for one in routed:
         refused |= one.refused
-    letters = dead_letters(batch, refused, snapshot.config)
-    assert not misfits(letters, snapshot.config.topics), "a dead letter is cut to what fits"
+    waiting = set_aside(back, {row: id for one in routed for row, id in one.awaited.items()}, config)
+    letters = dead_letters(back.table, {row: why for row, why in refused.items() if row not in waiting}, config)
+    assert not misfits(letters, config.topics), "a dead letter is cut to what fits"
     reached = np.zeros(len(envelopes), bool)
     for rows in [np.array(list(refused), np.int64), *(one.reached for one in routed)]:
         reached[rows] = True
-    unmatched = claimed.mine & ~reached
-    figures = Counter(routed=int(claimed.mine.sum()), unmatched=int(unmatched.sum()), dead_letters=len(letters))
+    unmatched, topic = claimed.mine & ~reached, envelopes.topic if back.table is batch else None
+    figures = _counted(claimed, unmatched, letters, waiting)
     for one in routed:
         figures.update(one.figures)
     assembly = Assembly(outgoing, envelopes)
-    return _Slice(first, envelopes.topic, claimed.mine, unmatched, assembly, letters, figures)
+    return _Slice(first, topic, claimed.mine, unmatched, assembly, letters, waiting, figures)
+
+
+def _refuse(envelopes: Envelopes, back: Returned, snapshot: Snapshot) -> None:
+    """What nobody of ours has set aside is refused here, whatever broker it names."""
+    for row, why in back.spoiled.items():
+        envelopes.refused[row] = why
+        envelopes.broker.put(row, snapshot.config.deployment.hosts[0])
+
+
+def _counted(claimed: Claimed, unmatched: Bools, letters: list[Output], waiting: Mapping[int, Output]) -> Counter[str]:
+    figures = Counter(routed=int(claimed.mine.sum()) - len(waiting), unmatched=int(unmatched.sum()))
+    return figures + Counter(dead_letters=len(letters), waiting=len(waiting))
 
 
 def places(batch: pa.RecordBatch) -> list[tuple[str, int, int]]:
@@ -172,6 +196,8 @@ class _TypeRouted:
     reached: Ints
     """Rows of the batch that were delivered here, or have gone to a broker of another deployment."""
     refused: Mapping[int, Refusal]
+    awaited: Mapping[int, int]
+    """Those of them whose schema was not to be had: its id."""
     figures: Mapping[str, int]
 
 
@@ -194,7 +220,7 @@ def _route_type(
     figures = {"copies": shared_copies + written.copies}
     if written.refused:
         figures |= {"undeliverable": written.refused, "dead_letters": written.refused}
-    return _TypeRouted(reached, examined.refused, _figures(swept, shared) | figures)
+    return _TypeRouted(reached, examined.refused, examined.awaited, _figures(swept, shared) | figures)
 
 
 def _share(
@@ -235,8 +261,10 @@ def _figures(swept: Swept, shared: Mapping[str, Shared]) -> dict[str, int]:
     return figures
 
 
-def _log(snapshot: Snapshot, table: pa.RecordBatch, topics: Column, mine: Bools, unmatched: Bools) -> list[Output]:
-    """One line for each partition: how far it was read, by which index, and how many events nobody wanted."""
+def _log(
+    snapshot: Snapshot, table: pa.RecordBatch, topics: Column, mine: Bools, unmatched: Bools, waiting: Bools
+) -> list[Output]:
+    """One line for each partition: how far it was read, by which index, how many events nobody wanted or now wait."""
     config = snapshot.config
     partitions = np.asarray(table.column("partition").to_numpy(zero_copy_only=False), np.int64)
     offsets = np.asarray(table.column("offset").to_numpy(zero_copy_only=False), np.int64)
@@ -255,5 +283,7 @@ def _log(snapshot: Snapshot, table: pa.RecordBatch, topics: Column, mine: Bools,
             "unmatched": int((here & unmatched).sum()),
             "deployment": config.deployment.name,
         }
+        if waiting[here].any():
+            line["waiting"] = int(waiting[here].sum())
         lines.append(Output(config.topics.routed, f"{topic}/{partition}".encode(), msgspec.json.encode(line)))
     return lines

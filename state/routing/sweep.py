@@ -165,13 +165,8 @@ def _match(junction: Junction, batch: RankBatch, near: _Near, arrived: Mapping[s
         return Pairs.none()
     places = here[0] if len(here) == 1 else np.sort(np.concatenate(here))
     points, boxes = places[~near.spread[places]], places[near.spread[places]]
-    inside = junction.interested(near.ranks[points])
-    found = Pairs(near.rows[points[inside.rows]], inside.numbers)
-    if len(junction.doubtful) and len(found.rows):
-        keep = np.ones(len(found.rows), bool)
-        doubtful = np.flatnonzero(np.isin(found.numbers, junction.doubtful))
-        keep[doubtful] = junction.holds(found.take(doubtful), batch, points=True)
-        found = found.take(keep)
+    inside = junction.interested(batch, near.rows[points])
+    found = junction.exactly(Pairs(near.rows[points[inside.rows]], inside.numbers), batch)
     if near.highs is not None and len(boxes):
         met = junction.touched(near.ranks[boxes], near.highs[boxes])
         met = Pairs(near.rows[boxes[met.rows]], met.numbers)

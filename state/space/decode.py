@@ -37,6 +37,7 @@ from state.space.places import attributes_of, integer, value_of_text
 from state.space.points import rank_spans
 from state.space.rank_columns import KIND_CODES, read_categories, read_column, read_flat, settle
 from state.space.ranks import ABSENT, rank, read_decimal, text_rank
+from state.space.text_hashes import hash_texts, text_hash
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,6 +72,8 @@ class RankBatch:
     """How the bytes of row i become its attributes, by name."""
     unknown: Mapping[int, str] = field(default_factory=dict)
     """By row, which is not valid: why the schema that it was written with cannot be used."""
+    awaited: Mapping[int, int] = field(default_factory=dict)
+    """Those of them whose schema was not to be had now: its id."""
     _events: dict[int, Event] = field(default_factory=dict, repr=False)
     starts: Ints | None = field(default=None, repr=False)
     """(d, n): the address in `data` where the value of each attribute begins; not above 0 where only `event` can tell.
@@ -78,8 +81,26 @@ class RankBatch:
     None: the events were not read from one run of bytes.
     """
 
+    _hashes: dict[int, Ints] = field(default_factory=dict, repr=False)
+
     def __len__(self) -> int:
         return len(self.valid)
+
+    def text_hashes(self, column: int, name: str) -> Ints:
+        """The hash of each event's text, an attribute by its column and name; ABSENT where there is none.
+
+        The attribute is not imprecise. Cost: once for a batch one pass over the texts; events that are not read from
+        one run of bytes, or whose text has an escape, are read one by one.
+        """
+        if column not in self._hashes:
+            ranks = np.ascontiguousarray(self.ranks[:, column])
+            hashes, left = np.full(len(ranks), ABSENT, np.int64), ranks != ABSENT
+            if self.starts is not None:
+                hash_texts(self.starts[column], ranks, hashes, left)
+            for row in np.flatnonzero(left).tolist():
+                hashes[row] = text_hash(str(self.event(row)[name]))
+            self._hashes[column] = hashes
+        return self._hashes[column]
 
     def value(self, i: int) -> bytes:
         """The bytes of event i as they came."""
@@ -164,17 +185,19 @@ def joined(event_type: EventType, n: int, parts: Sequence[tuple[Ints, RankBatch]
     highs, valid = lows.copy(), np.zeros(n, bool)
     part, place = np.zeros(n, np.int64), np.zeros(n, np.int64)
     unknown: dict[int, str] = {}
+    awaited: dict[int, int] = {}
     for k, (rows, batch) in enumerate(parts):
         lows[rows], highs[rows] = batch.ranks, batch.ranks if batch.highs is None else batch.highs
         valid[rows], part[rows], place[rows] = batch.valid, k, np.arange(len(rows))
         unknown |= {int(rows[i]): why for i, why in batch.unknown.items()}
+        awaited |= {int(rows[i]): id for i, id in batch.awaited.items()}
     nothing, offsets = np.empty(0, np.uint8), np.zeros(n + 1, np.int64)
     precise = bool((lows == highs).all())
 
     def read(_: bytes, i: int) -> Event:
         return parts[part[i]][1].event(int(place[i]))
 
-    return RankBatch(lows, valid, None if precise else highs, nothing, offsets, read, unknown)
+    return RankBatch(lows, valid, None if precise else highs, nothing, offsets, read, unknown, awaited)
 
 
 def rank_events(event_type: EventType, events: Sequence[Event | None]) -> RankBatch:
@@ -214,6 +237,7 @@ def warm(formats: Collection[Format] = ()) -> None:
     """Compile all that reads events, JSON and these formats, or load it from the cache, before a batch needs it."""
     decode(EventType("", (Attribute("a", "int"), Attribute("b", "category", values=("c",)))), [b"{}"])
     decode(EventType("", (Attribute("a", "int", path=("b", "c")),)), [b"{}"])
+    decode(EventType("", (Attribute("a", "text"),)), [b"{}"]).text_hashes(0, "a")
     for format in sorted(set(formats) - {"json"}):
         schema, value = two_texts(format)
         attributes = (Attribute("a", "text"), Attribute("b", "category", values=("c",)))
@@ -420,7 +444,7 @@ def _decode_encoded(
         return {**found.event(i), **_beside_at(event_type, beside, i)}
 
     highs = None if (found.lows == found.highs).all() else found.highs
-    return RankBatch(found.lows, found.valid, highs, data, offsets, read, found.unknown)
+    return RankBatch(found.lows, found.valid, highs, data, offsets, read, found.unknown, found.awaited)
 
 
 def _find(event_type: EventType, data: Bytes, offsets: Ints, status: Bytes) -> Ints:

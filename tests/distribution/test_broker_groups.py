@@ -76,8 +76,8 @@ def test_everybody_interested_is_served_once_and_by_a_topic_it_reads(given, n, t
     readers = assignment.readers()
     junction = junction_of(given)
     values = [b'{"x": %d, "y": %d}' % (x, y) for x in range(0, 16, 3) for y in range(0, 16, 2)]
-    ranks = decode(TYPES["t"], values).ranks
-    matches = junction.interested(ranks)
+    batch = decode(TYPES["t"], values)
+    ranks, matches = batch.ranks, junction.interested(batch, np.arange(len(values)))
     shared = Sharing(assignment).share(junction, "t", ranks, matches)
     served = [(int(r), junction.ids[n]) for r, n, s in zip(*matches, shared.single, strict=True) if s]
     for message in shared.messages:

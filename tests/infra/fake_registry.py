@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +18,8 @@ class FakeRegistry:
         self.subjects = {}
         self.asked = []
         self.down = False
+        self.unready = Counter()
+        """By id: how often it is still asked for in vain."""
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -62,6 +65,9 @@ class FakeRegistry:
     def get(self, parts):
         self.asked.append(parts.path)
         way = unquote(parts.path).strip("/").split("/")
+        if way[:2] == ["schemas", "ids"] and self.unready[int(way[2])] > 0:
+            self.unready[int(way[2])] -= 1
+            return 503, {"error_code": 50303, "message": "not yet"}
         if way[:2] == ["schemas", "ids"] and int(way[2]) in self.schemas:
             return 200, {**self.shown(int(way[2]), parts.query), "id": int(way[2])}
         if way[0] == "subjects" and way[2:3] == ["versions"] and way[1] in self.subjects and len(way) == 4:

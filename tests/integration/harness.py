@@ -95,6 +95,7 @@ class Seen:
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]] = field(default_factory=list)
+    time_ms: int = 0
 
     def header(self, name: str) -> str | None:
         found = [value for key, value in self.headers if key == name]
@@ -174,7 +175,8 @@ class Wire:
                 place = (message.topic(), message.partition())
                 if message.offset() + 1 >= ends.get(place, 2**62):
                     del ends[place]
-                record = Seen(*place, message.offset(), message.key(), message.value(), message.headers() or [])
+                content = (message.key(), message.value(), message.headers() or [])
+                record = Seen(*place, message.offset(), *content, message.timestamp()[1])
                 seen.setdefault(place, []).append(record)
         self._consumer.unassign()
         return [record for place in sorted(seen) for record in seen[place]]

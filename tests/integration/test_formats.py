@@ -58,7 +58,7 @@ checkpoint = "checkpoint"
 trigger_ms = 200
 [schemas]
 url = "{registry}"
-wait_ms = 1000
+wait_ms = 3000
 [overlay]
 brokers = ["b1", "b2", "b3"]
 links = [["b1", "b2"], ["b2", "b3"]]
@@ -310,27 +310,42 @@ class World:
         got = self.delivered({one.id: one for one in sent.values()}, expected)
         assert set(got) == expected, self.job.tail()
         assert set(got.values()) <= {1}, "nothing failed, so nothing is repeated"
+        refused = {place for place, one in sent.items() if one.code}
         letters = Counter()
-        for seen in self.wire.read("deadletter"):
-            place = (
-                seen.header("hilcast_topic"),
-                int(seen.header("hilcast_partition")),
-                int(seen.header("hilcast_offset")),
-            )
-            if place in sent:
-                letters[place, seen.header("hilcast_code")] += 1
-                assert seen.value == sent[place].value
+        for seen in self.wire.until("deadletter", lambda records: refused <= {place(r) for r in records}):
+            if place(seen) in sent:
+                letters[place(seen), seen.header("hilcast_code")] += 1
+                assert seen.value == sent[place(seen)].value
         assert letters == Counter({(place, one.code): 1 for place, one in sent.items() if one.code})
-        unmatched = [one for one in sent.values() if not one.code and not one.clients()]
-        assert (sum(line["events"] for line in mine), sum(line["unmatched"] for line in mine)) == (
-            len(sent),
-            len(unmatched),
-        )
+        waited = {place(r) for r in self.wire.read("waiting.main")} & set(sent)
+        unmatched = [place for place, one in sent.items() if not one.code and not one.clients()]
+        counted = [sum(line.get(name, 0) for line in mine) for name in ("events", "unmatched", "waiting")]
+        assert counted == [len(sent), len(set(unmatched) - waited), len(waited)]
+
+    def set_aside(self, topic):
+        """The places of events of a topic that waited."""
+        return {place(seen) for seen in self.wire.read("waiting.main") if place(seen)[0] == topic}
+
+    def overtook(self, sent):
+        """Whether each of these that was delivered was so before the first dead letter of those that came before it."""
+        letters = {place(seen): seen.time_ms for seen in self.wire.read("deadletter")}
+        late = [letters[one.topic, one.partition, one.offset] for one in sent if one.code]
+        ids = {one.id for one in sent if not one.code}
+        seen = [
+            r for r in self.wire.read(*self.wire.under("deliver")) if (r.header("ce_source"), r.header("ce_id")) in ids
+        ]
+        return seen and max(r.time_ms for r in seen) < min(late)
 
     def verified(self, capsys):
         judged = json.loads(self.hilcast(capsys, "verify", "--json"))
         assert (judged["ok"], judged["missing"], judged["wrong"]) == (True, 0, 0), judged
         return judged
+
+
+def place(seen):
+    """Where a record was sent to that we wrote."""
+    topic, partition, offset = (seen.header(f"hilcast_{name}") for name in ("topic", "partition", "offset"))
+    return topic, int(partition), int(offset)
 
 
 def covered(records):
@@ -461,26 +476,46 @@ def test_hostile_bodies_are_dead_letters_and_others_flow(world, capsys):
     good = world.avro(avro, 1, avro_order(1, rng))
     fine = world.proto(proto, 2, proto_order(2, rng))
     long = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x1f"
-    id = good.value[:5]
+    id, other = good.value[:5], fine.value[:5]
+    double, customer = b"\0" * 8, b"\x02\x02"
     bad = {
         avro: [
             good.value[:-3],
             b"\x01" + good.value[1:],
             id,
-            id + b"\x02\x02" + long,
+            id + customer + long,
             good.value + b"\0",
             b"\0\0",
             b"",
             None,
+            id + customer + b"\xff" * 9 + b"\x01" + b"\x04" + double,  # a block of -2^63 items
+            id + customer + b"\x01\x03" + double,  # one of -3 bytes
+            id + b"\x02\x0e" + double,  # a union of two has no eighth branch
+            id + b"\x02\x01" + double,  # nor one before the first
+            id + b"\xff" * 11 + double,
         ],
         proto: [
             fine.value[:-1],
             b"\x01" + fine.value[1:],
-            fine.value[:5],
-            fine.value[:5] + long,
+            other,
+            other + long,
             fine.value[:7] + b"\x0a" + long,
+            fine.value + b"\x7b" * 200 + b"\x7c" * 200,  # groups in groups
+            fine.value + b"\x7b",
+            fine.value + b"\x7c",
+            fine.value + b"\x78" + b"\xff" * 11 + b"\0",
+            fine.value + b"\x12\x05\x1a\x04\x0a\xff\x01\x00",  # each longer than what it is in
+            fine.value + b"\x00",
         ],
     }
+    sent.append(world.send(avro, other + fine.value[6:], code="unknown-schema"))  # a schema of another format
+    sent.append(world.send(proto, id + good.value[5:], code="unknown-schema"))
+    blocks = id + customer + b"\x01\x04\x02a\x00\x04DE" + double  # a block of -1 items says its size: that is Avro
+    order = fastavro.schemaless_reader(io.BytesIO(blocks[5:]), fastavro.parse_schema(AVRO[1]))["order"]
+    sent.append(world.send(avro, blocks, b"12", reading=order))
+    grouped = fine.value + b"\x7b\x08\x01\x7c"  # an unknown group, and nothing at all: both are messages
+    for value in (grouped, fine.value[:7]):
+        sent.append(world.send(proto, value, b"12", reading=proto_read(2, value[7:])))
     for topic, values in bad.items():
         sent += [world.send(topic, value, code="bad-event") for value in values]
     for topic in bad:
@@ -495,27 +530,37 @@ def test_hostile_bodies_are_dead_letters_and_others_flow(world, capsys):
 
 
 def test_a_registry_that_is_away_delays_only_what_is_new(world, capsys):
-    """Ids that were seen are read without it; one that was not becomes a dead letter, and is read when it is back."""
+    """Ids that were seen are read without it, beside one that was not in the same partition: that one is set aside.
+
+    It becomes a dead letter, or is routed once the registry gives its schema.
+    """
     rng, topic, plain = random.Random(5), world.name("avro-away"), world.name("json-away")
     sent = [world.avro(topic, version, avro_order(version, rng), key=b"12") for version in (1, 2)]
     world.judge(sent)
     body, parsed = sent[0].value[5:], fastavro.parse_schema(AVRO[1])
     order = fastavro.schemaless_reader(io.BytesIO(body), parsed)["order"]
-    id = world.registry.add("later", {"schema": json.dumps({**AVRO[1], "name": "Later"})})
-    new = b"\0" + id.to_bytes(4, "big") + body
+    never, later = (
+        world.registry.add(name, {"schema": json.dumps({**AVRO[1], "name": name})}) for name in ("Never", "Later")
+    )
+    new = {id: b"\0" + id.to_bytes(4, "big") + body for id in (never, later)}
     german = {"customer": {"country": "DE"}}
     world.registry.down = True
     try:
         for _ in range(3):
             sent.append(world.send(topic, sent[0].value, b"12", reading=order))
-            sent.append(world.send(topic, new, b"12", code="unknown-schema"))
+            sent.append(world.send(topic, new[never], b"12", code="unknown-schema"))
         text = json.dumps({"order": german}).encode()
-        others = [world.send(plain, text, b"3", [("x-broker", b"b1")], german) for _ in range(3)]
-        world.judge(others)
+        sent += [world.send(plain, text, b"3", [("x-broker", b"b1")], german) for _ in range(3)]
+        world.judge([one for one in sent if one.code is None])
         world.judge(sent)
     finally:
         world.registry.down = False
-    sent.append(world.send(topic, new, b"12", reading=order))
+    assert world.overtook(sent), "what was known did not wait for what was not"
+    world.registry.unready[later] = 4
+    sent = [world.send(topic, value, b"12", reading=order) for value in [new[later], sent[0].value] * 3]
+    world.judge(sent)
+    assert {one[2] for one in world.set_aside(topic)} >= {one.offset for one in sent if one.value == new[later]}
+    sent.append(world.send(topic, new[never], b"12", reading=order))
     world.judge(sent)
     world.verified(capsys)
 

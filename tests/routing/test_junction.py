@@ -84,7 +84,7 @@ def inside(point, boxes):
 def agree(junction, parts):
     """All that a junction answers, against the drawn parts."""
     junction.check()
-    rows, numbers = junction.interested(BATCH.ranks)
+    rows, numbers = junction.interested(BATCH, np.arange(len(BATCH)))
     got = sorted(
         (row, junction.ids[n], junction.clients[n], junction.destinations[n], n in junction.residuals,
          n in set(junction.doubtful.tolist()), bool(junction.grouped[n]))
@@ -184,7 +184,7 @@ def test_a_filter_that_cannot_be_read_harms_nobody_else(text):
     promised = [("p", "x < 4"), *([] if text is None else [("q", text)])]
     junction.update({key: CompiledPart.of(2, [bad, good], {}, promised)})
     assert len(junction.faults) == len(promised)
-    found = junction.interested(BATCH.ranks)
+    found = junction.interested(BATCH, np.arange(len(BATCH)))
     held = found.take(junction.holds(found, BATCH, points=True))
     assert set(junction.doubtful.tolist()) == {0, 1}
     assert {junction.ids[number] for number in held.numbers.tolist()} == {"good"}

@@ -124,7 +124,7 @@ def _write_twice(right):
 
 
 def _count_none(right):
-    return lambda *given: right(*given[:-1], np.zeros_like(given[-1]))
+    return lambda *given: right(*given[:-2], np.zeros_like(given[-2]), given[-1])
 
 
 def _write_nothing(right):

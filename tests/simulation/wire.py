@@ -139,7 +139,7 @@ def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
             "offset": record.offset,
             "key": record.key,
             "value": record.value,
-            "headers": [{"key": name, "value": value} for name, value in (*record.headers, (STAMP, str(i).encode()))],
+            "headers": [{"key": name, "value": value} for name, value in ((STAMP, str(i).encode()), *record.headers)],
         }
         for i, record in enumerate(records)
     ]

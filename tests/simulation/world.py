@@ -54,6 +54,7 @@ from state.routing.route import route
 from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot
 from state.signing import Keyring, all_signed, genuine_ones
+from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 from state.space.grid import Grid
 from state.topics import inboxes, published
 from tests.simulation.keeper import SimulatedKeeper
@@ -535,7 +536,8 @@ class SimulatedDeployment:
         junctions = {name: self.junctions(name, rng) for name in self.config.types}
         known = self.config.distribution
         sharing = {broker: Sharing(assignment) for broker, assignment in self.assignments.items() if broker in known}
-        return Snapshot(self.config, f"{self.generation}.{self.batch}", junctions, sharing)
+        epoch = f"{self.generation}.{self.batch}"
+        return Snapshot(self.config, epoch, junctions, sharing, schemas=self.world.schemas)
 
     def routed(self, records: Sequence[Record], rng: random.Random | None = None) -> list[Output]:
         """What these records lead to, as one slice: nothing is written yet."""
@@ -610,6 +612,8 @@ class World:
         self.slices: Judge = lambda deployment, records, outputs, figures: None
         """Told of each slice that was routed."""
         self.posted = 0
+        self.schemas: Schemas = NO_SCHEMAS
+        """The schema registry, as route workers see it."""
         self.quarantined: set[tuple[str, int, int]] = set()
         """Records that no query could be got past."""
         self._grids: dict[str, dict[str, Grid]] = {}

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException
 
-from infra.schema_registry import open_schemas
+from infra.schema_registry import beside_schemas
 from state.compiled_part import CompiledPart, LocalEntry
 from state.config import parse
 from state.index_mark import Mark
 from state.keys import Key, index_keys
 from state.redis_index import WRITES, Look, Version
 from state.space.boxes import Boxes
+from state.space.decode import decode
 from state.space.packing import pack
 from streaming.boot import Boot
 from streaming.index_cache import Held, IndexCache
@@ -68,7 +69,8 @@ def test_parts_that_came_before_a_lost_one_are_joined_later():
     lost.clear()
     assert cache._refresh() == ""
     for broker in ("b1", "b2"):
-        assert len(cache._held.snapshot.junctions["t"][broker].interested(np.zeros((3, 1), np.int64))[0]) == 3
+        junction = cache._held.snapshot.junctions["t"][broker]
+        assert len(junction.interested(decode(CONFIG.types["t"], [b"{}"] * 3), np.arange(3))[0]) == 3
 
 
 def test_another_generation_is_taken_up_whole():
@@ -158,7 +160,7 @@ def test_an_index_that_is_behind_what_was_committed_is_waited_for():
 
 def test_where_entries_are_signed_an_older_one_is_not_taken_for_a_newer():
     """What is genuine, but older than what is held under the same run of Redis, was put back by somebody: not used."""
-    held = Held(CONFIG, 1, open_schemas(CONFIG))
+    held = Held(CONFIG, 1, beside_schemas(CONFIG))
     key = held.keys[0]
     held.run, held._parts[key] = "run", ("1.7", part())
     told = [held.is_older(key, run, epoch) for run, epoch in (("run", "1.6"), ("run", "1.7"), ("other", "1.6"))]

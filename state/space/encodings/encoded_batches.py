@@ -41,6 +41,8 @@ class Encoded:
     valid: Bools
     unknown: dict[int, str]
     """By row, which is not valid: why its schema cannot be used."""
+    awaited: dict[int, int]
+    """Those of them whose schema was not to be had: its id."""
     _attributes: Sequence[Attribute]
     _parts: Sequence[Leaves]
     _part: Ints
@@ -64,18 +66,19 @@ def read_encoded(event_type: EventType, data: Bytes, offsets: Ints, present: Boo
     assert (offsets[:-1] <= offsets[1:]).all()
     n, attributes = len(offsets) - 1, event_type.attributes
     there = np.diff(offsets) >= 0 if present is None else present
-    groups, unknown = _groups(event_type, data, offsets, there, schemas)
+    groups, unknown, awaited = _groups(event_type, data, offsets, there, schemas)
     lows = np.full((n, len(attributes)), ABSENT, np.int64)
     highs = lows.copy()
     valid, part, place = np.zeros(n, bool), np.zeros(n, np.int64), np.zeros(n, np.int64)
     parts: list[Leaves] = []
     for program, rows, starts in groups:
         leaves = program.scan(starts + data.ctypes.data, offsets[rows + 1] + data.ctypes.data, data)
+        where = rows if len(rows) < n else slice(None)
         for column, (attribute, slot) in enumerate(zip(attributes, leaves.slots, strict=True)):
-            lows[rows, column], highs[rows, column] = leaves.spans(attribute, slot)
-        valid[rows], part[rows], place[rows] = leaves.valid, len(parts), np.arange(len(rows))
+            lows[where, column], highs[where, column] = leaves.spans(attribute, slot)
+        valid[where], part[where], place[where] = leaves.valid, len(parts), np.arange(len(rows))
         parts.append(leaves)
-    return Encoded(lows, highs, valid, unknown, attributes, parts, part, place)
+    return Encoded(lows, highs, valid, unknown, awaited, attributes, parts, part, place)
 
 
 # --- which rows have which schema ---------------------------------------------------------------------------
@@ -93,10 +96,11 @@ Group = tuple[Scanner, Ints, Ints]
 
 def _groups(
     event_type: EventType, data: Bytes, offsets: Ints, there: Bools, schemas: Schemas
-) -> tuple[list[Group], dict[int, str]]:
+) -> tuple[list[Group], dict[int, str], dict[int, int]]:
+    """Rows by their program; those that have none: why, and which schema they need that was not to be had."""
     if event_type.own_schema is not None:
         rows = np.flatnonzero(there)
-        return [(program_of(event_type.own_schema, (0,), event_type.attributes), rows, offsets[rows])], {}
+        return [(program_of(event_type.own_schema, (0,), event_type.attributes), rows, offsets[rows])], {}, {}
     rows = np.flatnonzero(there & (np.diff(offsets) >= HEAD_BYTES))
     rows = rows[data[offsets[rows]] == MAGIC]
     ids = np.zeros(len(rows), np.int64)
@@ -105,17 +109,22 @@ def _groups(
     known = schemas.of(np.unique(ids).tolist()) if len(rows) else {}
     groups: list[Group] = []
     unknown: dict[int, str] = {}
+    awaited: dict[int, int] = {}
     for id in np.unique(ids).tolist():
         mine = rows[ids == id]
         if id not in known:
             unknown |= dict.fromkeys(mine.tolist(), f"the schema {id} is not to be had from the registry")
+            awaited |= dict.fromkeys(mine.tolist(), id)
+            continue
+        if known[id].kind != event_type.format:
+            unknown |= dict.fromkeys(mine.tolist(), f"the schema {id} cannot be used: it is no {event_type.format}")
             continue
         for indexes, some, starts in _bodies(event_type, data, offsets, mine):
             try:
                 groups.append((program_of(known[id], indexes, event_type.attributes), some, starts))
             except ValueError as error:
                 unknown |= dict.fromkeys(some.tolist(), f"the schema {id} cannot be used: {error}")
-    return groups, unknown
+    return groups, unknown, awaited
 
 
 def _bodies(event_type: EventType, data: Bytes, offsets: Ints, rows: Ints) -> list[tuple[Indexes, Ints, Ints]]:

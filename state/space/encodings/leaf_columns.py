@@ -84,16 +84,20 @@ class Leaves:
         return np.where(interval, first, low), np.where(interval, last, low)
 
     def _ranks(self, attribute: Attribute, slot: Slot) -> Ranks:
-        ranks = np.full(len(self.valid), ABSENT, np.int64)
-        if slot.point < 0:
-            return ranks
+        if slot.point < 0 or not len(self.valid):
+            return np.full(len(self.valid), ABSENT, np.int64)
         found = self.found[slot.point]
-        for kind in np.unique(found[found >= 0]).tolist():
+        first, last = int(found.min()), int(found.max())
+        if first == last >= 0:  # the ordinary case: every row has it, and of one kind
+            return self._rank_leaf(attribute, self.kinds[first], slot, slice(None))
+        ranks = np.full(len(self.valid), ABSENT, np.int64)
+        for kind in range(max(0, first), last + 1):
             rows = np.flatnonzero(found == kind)
-            ranks[rows] = self._rank_leaf(attribute, self.kinds[kind], slot, rows)
+            if len(rows):
+                ranks[rows] = self._rank_leaf(attribute, self.kinds[kind], slot, rows)
         return ranks
 
-    def _rank_leaf(self, attribute: Attribute, leaf: Leaf, slot: Slot, rows: Ints) -> Ranks:
+    def _rank_leaf(self, attribute: Attribute, leaf: Leaf, slot: Slot, rows: Ints | slice) -> Ranks:
         bits = self.bits[slot.point][rows]
         if slot.nanos >= 0:
             if attribute.kind == "timestamp":
@@ -101,14 +105,15 @@ class Leaves:
         elif leaf.raw == "symbol":
             return _of_symbols(attribute, leaf, bits)
         elif attribute.kind not in leaf.kinds():
-            return np.full(len(rows), ABSENT, np.int64)
+            return np.full(len(bits), ABSENT, np.int64)
         elif not leaf.logical and attribute.kind in ("int", "float", "boolean"):
             return _of_numbers(attribute.kind, leaf.raw, bits)
         elif leaf.logical in _PER_MICRO and attribute.kind == "timestamp":
             return _of_times(leaf.logical, bits)
         elif leaf.raw == "text" and attribute.kind in ("text", "category"):
             return _of_texts(attribute, bits, self.sizes[slot.point][rows])
-        return np.array([rank(attribute, self._point(slot, row)) for row in rows.tolist()], np.int64)
+        each = np.arange(len(self.valid))[rows].tolist()
+        return np.array([rank(attribute, self._point(slot, row)) for row in each], np.int64)
 
 
 # --- numbers ------------------------------------------------------------------------------------------------

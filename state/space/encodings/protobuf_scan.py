@@ -33,6 +33,7 @@ from state.space.encodings.protobuf_schema import (
     VARINT,
     WORD,
 )
+from state.space.memory import byte_at
 
 GROUPS_MAX = 100
 """As protobuf's own readers."""
@@ -99,6 +100,9 @@ def _skip(number: int, wire: int, i: int, end: int, open_groups: Ints) -> int:
 @njit
 def _tag(i: int, end: int) -> tuple[int, int, int]:
     """The number and the wire type of a field, and the address after them or -1."""
+    if i < end and 8 <= byte_at(i) < 128:  # most tags are one byte
+        tag = np.int64(byte_at(i))
+        return tag >> 3, tag & 7, i + 1  # type: ignore[return-value]
     bits, i = varint(i, end)
     if not 8 <= bits < _TAG_END:
         i = -1
@@ -147,13 +151,14 @@ def scan_protobuf(
                 depth -= 1
                 continue
             number, wire, i = _tag(i, stop)
-            entry = -1
-            for k in range(first[node], first[node] + count[node]):
-                if i >= 0 and entries[k, 0] == number and entries[k, 1] == wire:
-                    entry = k
-            code = OTHER if entry < 0 else entries[entry, 2]
             if i < 0:
                 break
+            entry = -1
+            for k in range(first[node], first[node] + count[node]):
+                if entries[k, 0] == number and entries[k, 1] == wire:
+                    entry = k
+                    break
+            code = OTHER if entry < 0 else entries[entry, 2]
             if code == OTHER:
                 i = _skip(number, wire, i, stop, open_groups)
             else:

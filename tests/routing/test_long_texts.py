@@ -1,0 +1,150 @@
+"""Filters that ask for long texts by name, against plain Python: the hash of a text decides and loses nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.compiled_part import CompiledPart, LocalEntry
+from state.filters.evaluate import compile as compile_filter
+from state.filters.geometry import geometry
+from state.filters.grammar import parse
+from state.keys import Key
+from state.routing.junction import Junction
+from state.space.decode import decode, rank_events
+from state.space.event_type import Attribute, EventType
+from state.space.grid import Grid
+from state.space.packing import pack
+from state.space.ranks import ABSENT
+from state.space.text_hashes import text_hash
+
+PAGE = EventType("page", (Attribute("url", "text"), Attribute("tag", "text"), Attribute("x", "int")), cubes=1)
+SITE = "https://shop.example/"
+TEXTS = [f"{SITE}a", f"{SITE}b", f"{SITE}bb", f"{SITE}ü", f'{SITE}"q"', SITE, "https:/", "short", ""]
+Plain = Callable[[dict[str, object]], bool]
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def equal(name: str, texts: list[str]) -> tuple[str, Plain]:
+    words = f"= {quoted(texts[0])}" if len(texts) == 1 else f"IN ({', '.join(map(quoted, texts))})"
+    return f"{name} {words}", lambda event: event.get(name) in texts
+
+
+def unequal(name: str, texts: list[str]) -> tuple[str, Plain]:
+    words = f"NOT IN ({', '.join(map(quoted, texts))})"
+    return f"{name} {words}", lambda event: isinstance(event.get(name), str) and event[name] not in texts
+
+
+def begins(name: str, texts: list[str]) -> tuple[str, Plain]:
+    pattern = quoted(texts[0] + "%")
+    return (
+        f"{name} LIKE {pattern}",
+        lambda event: isinstance(event.get(name), str) and str(event[name]).startswith(texts[0]),
+    )
+
+
+def below(limit: int) -> tuple[str, Plain]:
+    return f"x < {limit}", lambda event: isinstance(event.get("x"), int) and int(str(event["x"])) < limit
+
+
+LEAVES = st.one_of(
+    st.tuples(
+        st.sampled_from([equal, equal, unequal, begins]),
+        st.sampled_from(["url", "tag"]),
+        st.lists(st.sampled_from(TEXTS), min_size=1, max_size=3, unique=True),
+    ).map(lambda drawn: drawn[0](drawn[1], drawn[2])),
+    st.integers(0, 4).map(below),
+)
+
+
+def together(drawn: tuple[str, list[tuple[str, Plain]]]) -> tuple[str, Plain]:
+    word, parts = drawn
+    how = all if word == "AND" else any
+    return f" {word} ".join(text for text, _ in parts), lambda event: how(holds(event) for _, holds in parts)
+
+
+FILTERS = st.tuples(st.sampled_from(["AND", "AND", "OR"]), st.lists(LEAVES, min_size=1, max_size=3)).map(together)
+VALUES = st.one_of(st.sampled_from(TEXTS), st.none(), st.just(7))
+EVENTS = st.lists(
+    st.tuples(
+        st.fixed_dictionaries({"url": VALUES, "tag": VALUES, "x": st.integers(0, 4)}),
+        st.booleans(),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def written(event: dict[str, object], escaped: bool, twice: bool) -> bytes:
+    """As JSON: with escapes or in plain UTF-8; some with a first member of the same name that does not count."""
+    text = json.dumps(event, ensure_ascii=escaped)
+    text = text.replace("https:/", "https:\\/") if escaped else text
+    return (f'{{"url": "{SITE}b", ' + text[1:] if twice else text).encode()
+
+
+def entry(number: int, text: str) -> LocalEntry:
+    found = geometry(parse(text, PAGE), PAGE)
+    return LocalEntry(str(number), "c", "t", None if found.exact else text, pack(found.boxes), found.exact)
+
+
+def answers(junction: Junction, batch) -> set[tuple[int, str]]:
+    found = junction.exactly(junction.interested(batch, np.arange(len(batch))), batch)
+    return {(row, junction.ids[number]) for row, number in zip(*(column.tolist() for column in found), strict=True)}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(FILTERS, min_size=1, max_size=8), EVENTS, st.sampled_from(["bitmap", "s-tree"]), st.data())
+def test_filters_hold_as_plain_python_says(filters: list[tuple[str, Plain]], events, matcher: str, data) -> None:
+    """Whatever comes and goes: equality of long texts, escaped or not, alone or in company; in bulk or one by one."""
+    junction, key = Junction(replace(PAGE, matcher=matcher), Grid.of(PAGE)), Key("b1", "page", "1")
+    values = [written(*event) for event in events]
+    documents = [json.loads(value) for value in values]
+    for _ in range(2):
+        some = data.draw(st.sets(st.integers(0, len(filters) - 1)))
+        junction.update({key: CompiledPart.of(3, [entry(i, filters[i][0]) for i in sorted(some)], {}, [])})
+        junction.check()
+        expected = {(row, str(i)) for row, event in enumerate(documents) for i in some if filters[i][1](event)}
+        assert answers(junction, decode(PAGE, values)) == expected
+        assert answers(junction, rank_events(PAGE, documents)) == expected
+
+
+def test_a_hash_keeps_filters_apart_that_share_a_rank() -> None:
+    """Of a hundred filters that ask for a URL of one site each, an event is held against its own alone."""
+    texts = [f"url = '{SITE}{i}'" for i in range(100)]
+    entries = [entry(i, text) for i, text in enumerate(texts)]
+    junction = Junction.join(PAGE, Grid.of(PAGE), [CompiledPart.of(3, entries, {}, [])])
+    batch = decode(PAGE, [json.dumps({"url": f"{SITE}{i}"}).encode() for i in (7, 70, 700)])
+    found = junction.interested(batch, np.arange(3))
+    assert [(row, junction.ids[number]) for row, number in zip(*found, strict=True)] == [(0, "7"), (1, "70")]
+
+
+@given(st.lists(st.one_of(st.text(), st.none(), st.integers()), min_size=1, max_size=5), st.booleans())
+def test_the_hash_of_an_event_is_that_of_its_text(texts: list[object], escaped: bool) -> None:
+    """Compiled over bytes or in Python, escaped or not; what is no text has none."""
+    values = [json.dumps({"url": text}, ensure_ascii=escaped).encode() for text in texts]
+    wanted = [text_hash(text) if isinstance(text, str) else ABSENT for text in texts]
+    assert decode(PAGE, values).text_hashes(0, "url").tolist() == wanted
+
+
+def test_an_interval_of_texts_that_looks_like_a_point_has_no_hash() -> None:
+    """Both ends share a rank, and any text between them may be meant: the filter decides, not a hash."""
+    page = EventType("page", (Attribute("url", "text", imprecise="possible"),), cubes=1)
+    text = f"url = '{SITE}b'"
+    found = geometry(parse(text, page), page)
+    local = [LocalEntry("s", "c", "t", text, pack(found.boxes), found.exact)]
+    junction = Junction.join(page, Grid.of(page), [CompiledPart.of(1, local, {}, [])])
+    ends = [("a", "c"), ("b", "b"), ("c", "d")]
+    values = [json.dumps({"url": {"min": SITE + low, "max": SITE + high}}).encode() for low, high in ends]
+    holds = compile_filter(parse(text, page), page)
+    expected = {row for row, value in enumerate(values) if holds(json.loads(value))}
+    assert expected >= {0, 1}
+    assert {row for row, _ in answers(junction, decode(page, values))} == expected
