@@ -54,8 +54,8 @@ CHUNK_FACTS = 1_000
 """Facts of a task that restores homes; a home is not divided."""
 TASKS_MAX = 256
 """Tasks that settle parts, at most: some for each that runs at once, and more where there are many facts."""
-FAILED = "generation-build"
-"""The code of a build that Spark could not carry out: it may be tried again, under another number."""
+SUPERSEDED = "index-superseded"
+"""The code of a newer index in Redis, which no other way of building would mend."""
 _log = logger("generation")
 
 Facts = Mapping[Key, list[tuple[Name, Fact]]]
@@ -128,14 +128,20 @@ class Builder:
 def build(facts: Facts, boot: Boot, spark: Spark | None, progress: Progress) -> Rest:
     """Make the homes and parts of a generation, seed them, and put their index aside; return what is left to do.
 
-    Guarantee: when it returns everything is written. Raises `generation-build` if Spark does not carry it out; what is
-    written then is of a generation that never comes into force.
+    Guarantee: when it returns everything is written. What Spark does not carry out the driver does, and says so: from
+    the same facts come the same bytes, so that what was written already does no harm.
     """
     parts = parts_of(Context(boot.config, boot.generation, 0))
     few = sum(map(len, facts.values())) + len(parts) * len(boot.config.overlay.brokers) <= HERE_MAX
     if spark is None or few:
         return _built_here(facts, parts, boot, progress)
-    return spark.built(facts, parts, boot, progress)
+    try:
+        return spark.built(facts, parts, boot, progress)
+    except HilcastError:
+        raise
+    except Exception as error:  # whatever it is that Spark has: without a generation nothing goes on
+        _log.error("Spark could not build the generation, the driver does: %s", _reason(error))
+        return _built_here(facts, parts, boot, progress)
 
 
 def _built_here(facts: Facts, parts: Sequence[Part], boot: Boot, progress: Progress) -> Rest:
@@ -195,7 +201,9 @@ class Spark:
                 settled_parts += n
                 progress("parts", settled_parts, len(parts))
         except (Py4JError, PySparkException) as error:
-            raise _failure(error) from error
+            if SUPERSEDED in str(error):
+                raise HilcastError(SUPERSEDED, _reason(error)) from error
+            raise
         finally:
             homes.unpersist()
         return rest
@@ -302,11 +310,8 @@ def _builder(boot: Boot) -> Builder:
     return _builders[identity]
 
 
-def _failure(error: Exception) -> HilcastError:
-    text = " ".join(str(error).split())
-    if "index-superseded" in text:
-        return HilcastError("index-superseded", text.partition("index-superseded: ")[2][:500])
-    return HilcastError(FAILED, f"Spark could not build the generation: {text[-500:]}")
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[-500:]
 
 
 class Estimate:

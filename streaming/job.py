@@ -37,7 +37,6 @@ from state.topics import guarded
 from state.warm import warm
 from streaming.agreement import file_hash, merged, proposal
 from streaming.broker_clock import BrokerClock
-from streaming.building import FAILED
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.generations import Generations, Seeded
 from streaming.group_keeper import GroupKeeper
@@ -60,8 +59,6 @@ from streaming.writer import DriverWriter
 
 SAY_AFTER_S = 2.0
 """A start that takes longer says what it waits for."""
-BUILDS_MAX = 3
-"""A configuration for which Spark could not build a generation so often in a row is not taken."""
 _log = logger("job")
 
 
@@ -91,8 +88,6 @@ class Job:
         self.succession: Succession | None = None
         self.inbox_ids: dict[str, str] = {}
         """Kafka's ids of clients' own inboxes, as they were at the start."""
-        self._vain = 0
-        """How many builds in a row Spark could not carry out."""
         self._refused = 0
         """The version of the configuration that this deployment cannot take."""
 
@@ -397,15 +392,14 @@ class Job:
             if succession.claimed:
                 raise
             self.succession = None
-            self._vain += error.code == FAILED
-            if error.code.startswith("kafka-") or (error.code == FAILED and self._vain < BUILDS_MAX):
+            if error.code.startswith("kafka-"):
                 _log.warning("generation %d is not built, and tried again: %s", succession.number, error)
                 return
             self._refuse(succession.config.version, [str(error)])
             return
         self._take(succession.config)
         self._take_office(succession.number)
-        self.succession, self._vain = None, 0
+        self.succession = None
 
     # ── office: what is kept for one generation ─────────────────────────────────────────────────────────────────
 

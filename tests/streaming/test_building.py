@@ -10,6 +10,7 @@ from state.config import parse
 from state.control.context import Context
 from state.control.facts import Fact, Kind, Name
 from state.control.rebuild import by_home_key, parts_of, rebuild
+from state.errors import HilcastError
 from state.keys import Key
 from streaming import building
 from streaming.boot import Boot
@@ -161,10 +162,23 @@ def test_what_is_left_is_estimated():
     ]
 
 
-def test_why_spark_did_not_build():
-    """A newer index ends the job; everything else may be tried again."""
-    assert building._failure(ValueError("x index-superseded: by 9")).code == "index-superseded"
-    assert building._failure(ValueError("a worker died")).code == building.FAILED
+def test_what_spark_does_not_build_the_driver_does(kept, monkeypatch):
+    """Whatever Spark had; but not where a newer index is in force."""
+
+    class Spark:
+        def built(self, *_):
+            raise raised
+
+    monkeypatch.setattr(building, "HERE_MAX", 0)
+    by_home, _ = by_home_key(facts(30), Context(CONFIG, 4, 0))
+    raised = HilcastError("index-superseded", "by 9")
+    with pytest.raises(HilcastError, match="by 9"):
+        building.build(by_home, Boot(CONFIG, 4), Spark(), lambda *_: None)
+    assert not kept.states
+    raised = ValueError("a worker died")
+    building.build(by_home, Boot(CONFIG, 4), Spark(), lambda *_: None)
+    whole = rebuild(facts(30), Context(CONFIG, 4, 0))
+    assert (kept.states, kept.indexes) == (whole.states, whole.indexes)
 
 
 def test_a_number_that_was_begun_is_used_up(tmp_path):
