@@ -556,7 +556,7 @@ def _read_deployment(table: Table, overlay: Overlay, directory: Path | None) -> 
     if not hosts and table.raw.get("hosts") == []:
         table.fault("hosts", "must name at least one broker")
     checkpoint = table.take("checkpoint", _directory, "var/checkpoint")
-    if directory is not None and "://" not in checkpoint:
+    if directory is not None and not _ADDRESS.match(checkpoint):
         checkpoint = str(directory.resolve() / checkpoint)
     return Deployment(
         name=table.take("name", named(NAME), "main"),
@@ -572,6 +572,10 @@ def _read_deployment(table: Table, overlay: Overlay, directory: Path | None) -> 
 def _lacks(known: Collection[str], name: str) -> bool:
     """Tell whether a name is unknown. Where nothing is known, that is already a fault, and enough."""
     return bool(known) and name not in known
+
+
+_ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:/")
+"""Of a file system: `hdfs://`, `s3a://`, `file:/`; anything else is a path."""
 
 
 def _directory(value: object) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 import redis
 from confluent_kafka import KafkaException
@@ -38,8 +40,10 @@ from state.warm import warm
 from streaming.agreement import file_hash, merged, proposal
 from streaming.broker_clock import BrokerClock
 from streaming.checkpoint import Checkpoint, Generation
+from streaming.folders import open_folder
 from streaming.generations import Generations, Seeded
 from streaming.group_keeper import GroupKeeper
+from streaming.health import Health
 from streaming.last_resort import LastResort
 from streaming.lease import Lease
 from streaming.metrics import MetricsServer
@@ -48,7 +52,7 @@ from streaming.progress import Committed, Committer, ProgressListener, group
 from streaming.queries import Queries
 from streaming.registry import RegistryReader, sinks
 from streaming.schema_shelf import RedisShelf
-from streaming.settings import session
+from streaming.settings import SUBMITTED, is_local, session
 from streaming.source_topics import followed
 from streaming.succession import Succession
 from streaming.timers import Timers
@@ -71,7 +75,7 @@ class Job:
         self.number = 0
         """Of the generation in force."""
         self.stopping, self.reloading = threading.Event(), threading.Event()
-        self.checkpoint = Checkpoint(config.deployment.checkpoint)
+        self.checkpoint = Checkpoint(open_folder(config))
         self.topics = TopicKeeper(config)
         self.keys = SigningKeys(config)
         self.redis = RedisIndex(config, keys=self.keys.current)
@@ -80,6 +84,7 @@ class Job:
         self.clock = BrokerClock(config)
         self.tuner = Tuner(self.transport)
         self.offsets = Offsets(config, self.transport)
+        self.health = Health()
         self.marks = Marks()
         """How far the index in Redis has been written."""
         self._marking = threading.Lock()
@@ -94,11 +99,23 @@ class Job:
     # ── from start to stop ──────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT."""
+        """Run until SIGTERM or SIGINT, and tell how it is meanwhile."""
+        has_port = self.config.settings.metrics_port is not None
+        server = MetricsServer(self.config, self.redis.figures, self.health) if has_port else None
+        if server is not None:
+            _log.info("metrics and health at port %d", server.port)
+        try:
+            self._run()
+        finally:
+            if server is not None:
+                server.close()
+
+    def _run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stopping.set())  # only a flag: py4j cannot be entered from here
         signal.signal(signal.SIGHUP, lambda *_: self.reloading.set())
         ids = self._prepare_topics()
+        self.health.say("standing by")
         self.lease = Lease(self.config)
         if not self.lease.acquire(self.stopping):
             self.lease.close()
@@ -123,8 +140,10 @@ class Job:
             0 if self.marks.committed is None else self.marks.committed.generation,
         )
         self._remove_idle_topics()
+        self.health.say("starting Spark")
         spark = self._prepare()
-        self.checkpoint.record(_jvm_pid(spark))
+        self.health.jvm = _jvm_pid(spark)
+        self.checkpoint.record(self.health.jvm)
         listener = self.listener = ProgressListener(self.config, 0, self.lease.commit, self._committed_mark)
         spark.streams.addListener(listener)
         boot = self.generations.routing(self.config, 0)
@@ -141,9 +160,6 @@ class Job:
         )
         self.generations.spark = self.queries.builder
         self._warming(self.queries.wake)
-        metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
-        if metrics is not None:
-            _log.info("metrics at port %d", metrics.port)
         if self.config.schemas is not None:
             shelf = RedisShelf(RedisIndex(self.config, keys=self.keys.current), self.config)
             self.waiting = WaitingKeeper(self.config, shelf, lambda records: self._lost("waiting", records))
@@ -151,8 +167,7 @@ class Job:
             self._begin()
             self._supervise()
         finally:
-            if metrics is not None:
-                metrics.close()
+            self.health.say("stopping")
             self._close(spark)
 
     def _remove_idle_topics(self) -> None:
@@ -173,6 +188,8 @@ class Job:
         _log.info("starting Spark; preparing the kernels meanwhile (compiled once, then kept)")
         kernels = threading.Thread(target=warm, args=(self.config,), name="kernels")
         kernels.start()
+        if SUBMITTED in os.environ or not is_local(self.config.settings.master):
+            kernels.join()  # executors are sent them with the code
         spark = session(self.config)
         kernels.join()
         return spark
@@ -195,6 +212,7 @@ class Job:
             succession = Succession(self.generations, self.queries, self.listener, self.config, alone=True)
             while not self.stopping.is_set() and not succession.step():
                 self.queries.restart_failed()
+                self.health.say("building a generation", succession.number)
                 time.sleep(0.05)
             if self.stopping.is_set():
                 return
@@ -221,8 +239,10 @@ class Job:
                 "the states of the generation": not self.offsets.reached(self.listener.latest.get("control"), seeded),
             }
             if not any(waits.values()):
+                self._tell_health()
                 print("ready", flush=True)
                 return
+            self.health.say("waiting for workers and states", self.number)
             what = ", ".join(name for name, is_awaited in waits.items() if is_awaited)
             if what != said and time.monotonic() - began > SAY_AFTER_S:
                 _log.info("waiting for %s", what)
@@ -245,6 +265,7 @@ class Job:
 
     def _supervise(self) -> None:
         while not self.stopping.wait(TICK_S):
+            self._tell_health()
             self.watch.look()
             self.queries.restart_failed()
             self._heed_claims()
@@ -254,6 +275,18 @@ class Job:
                 self._heed_configuration()
             if self.succession is None:
                 self._tune()
+
+    def _tell_health(self) -> None:
+        """Ready while both queries read their input; one that is started again is not."""
+        now = datetime.now(UTC)
+        said: dict[str, dict[str, object]] = {}
+        for name in ("control", "route"):
+            line = self.listener.latest.get(name)
+            said[name] = {"runs": self.queries.reads(name)}
+            if line is not None:
+                age = now - datetime.fromisoformat(line["began"])
+                said[name] |= {"lag": line["lag"], "batch_age_s": round(age.total_seconds(), 1)}
+        self.health.say("ready" if all(one["runs"] for one in said.values()) else "restarting", self.number, said)
 
     def _close(self, spark: SparkSession) -> None:
         self.queries.stop()

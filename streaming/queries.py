@@ -272,7 +272,12 @@ class Queries:
 
     def all_run(self) -> bool:
         """Whether both queries read their input."""
-        return all(query.running is not None and _reads(query.running) for query in self._queries.values())
+        return all(self.reads(name) for name in self._queries)
+
+    def reads(self, name: str) -> bool:
+        """Whether a query reads its input."""
+        running = self._queries[name].running
+        return running is not None and _reads(running)
 
     def runs(self, name: str) -> bool:
         """Whether a query is to run, though it may be waiting to be started again."""

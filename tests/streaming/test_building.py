@@ -16,6 +16,7 @@ from streaming import building
 from streaming.boot import Boot
 from streaming.building import Builder, Estimate, Rest
 from streaming.checkpoint import Checkpoint
+from streaming.folders import Directory
 
 CONFIG = parse("""
 [overlay]
@@ -183,10 +184,10 @@ def test_what_spark_does_not_build_the_driver_does(kept, monkeypatch):
 
 def test_a_number_that_was_begun_is_used_up(tmp_path):
     """Whatever became of it, and in the next life too."""
-    checkpoint = Checkpoint(str(tmp_path))
+    checkpoint = Checkpoint(Directory(tmp_path))
     assert checkpoint.attempted() == 0
     checkpoint.attempt(7)
     checkpoint.close()
-    again = Checkpoint(str(tmp_path))
+    again = Checkpoint(Directory(tmp_path))
     assert again.attempted() == 7
     again.close()
