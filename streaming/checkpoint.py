@@ -143,6 +143,15 @@ class Checkpoint:
         if self.followed() != dict(ids):
             self._replace("followed.json", dict(ids))
 
+    def idle(self) -> dict[str, int]:
+        """By delivery topic: since when its client has held nothing, by Kafka's clock."""
+        return {topic: int(since) for topic, since in self._ids("idle.json").items() if since.isdecimal()}
+
+    def keep_idle(self, since: Mapping[str, int]) -> None:
+        """Write down since when clients hold nothing."""
+        if self.idle() != dict(since):
+            self._replace("idle.json", dict(since))
+
     def _ids(self, name: str) -> dict[str, str]:
         try:
             text = self._folder.read(name)

@@ -14,6 +14,7 @@ import fcntl
 import os
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -71,7 +72,7 @@ def open_folder(config: Config) -> Folder:
     if not is_remote(path):
         return Directory(local_path(path))
     owner = f"{config.deployment.prefix} {config.deployment.name}"
-    return SparkFolder(open_jvm(config), path, owner, config.spark.get(FILE_MANAGER))
+    return SparkFolder(open_jvm(config), path, owner, config.spark)
 
 
 def local_path(path: str) -> Path:
@@ -141,14 +142,16 @@ class SparkFolder(Folder):
 
     outlives_power = True
 
-    def __init__(self, gateway: JavaGateway, uri: str, owner: str, manager: str | None = None) -> None:
-        """`manager`: the class of the file manager, where Spark's own choice is not meant."""
+    def __init__(self, gateway: JavaGateway, uri: str, owner: str, spark: Mapping[str, str] | None = None) -> None:
+        """`spark`: settings of the deployment, which a JVM that `spark-submit` started has not heard of yet."""
         self.uri = uri.rstrip("/")
         self._jvm, self._held = gateway.jvm, ""
         settings = self._jvm.org.apache.spark.SparkConf()
+        for name, value in (spark or {}).items():
+            settings.set(name, value)
         hadoop = self._jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(settings)
-        if manager is not None:
-            hadoop.set(FILE_MANAGER, manager)
+        if settings.contains(FILE_MANAGER):
+            hadoop.set(FILE_MANAGER, settings.get(FILE_MANAGER))
         found: object = self._jvm
         for word in _MANAGER.split("."):
             found = getattr(found, word)

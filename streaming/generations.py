@@ -116,7 +116,8 @@ class Generations:
 
     def claim(self, config: Config, number: int) -> None:
         """From here on no other generation of this deployment is continued: not by us, nor by anybody else."""
-        claim = Claim(number, fingerprint(config), config.version, self.file)
+        place = "" if config.signing is None else config.signing.place
+        claim = Claim(number, fingerprint(config), config.version, self.file, place)
         self.writer.produce(config.topics.registry, *claim_record(config.deployment.name, claim))
         self.writer.flush()
         dying.at("generation-claimed")

@@ -30,20 +30,20 @@ from infra.signing_keys import SigningKeys
 from state.config import Config, load
 from state.control.agreed import Refusal, configuration_record, refusal_record
 from state.errors import ConfigError, HilcastError
-from state.idle_topics import idle
 from state.index_mark import Mark, Marks, is_whole
 from state.keys import index_keys
 from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
 from state.topics import guarded
 from state.warm import warm
-from streaming.agreement import file_hash, merged, proposal
+from streaming.agreement import file_hash, merged, own_changes, proposal
 from streaming.broker_clock import BrokerClock
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.folders import open_folder
 from streaming.generations import Generations, Seeded
 from streaming.group_keeper import GroupKeeper
 from streaming.health import Health
+from streaming.idle_keeper import IdleKeeper
 from streaming.last_resort import LastResort
 from streaming.lease import Lease
 from streaming.metrics import MetricsServer
@@ -84,6 +84,7 @@ class Job:
         self.clock = BrokerClock(config)
         self.tuner = Tuner(self.transport)
         self.offsets = Offsets(config, self.transport)
+        self.idle = IdleKeeper(self.topics, self.offsets.holds, self.clock.now_ms, self.checkpoint)
         self.health = Health()
         self.marks = Marks()
         """How far the index in Redis has been written."""
@@ -139,7 +140,6 @@ class Job:
             self.offsets.renewed,
             0 if self.marks.committed is None else self.marks.committed.generation,
         )
-        self._remove_idle_topics()
         self.health.say("starting Spark")
         spark = self._prepare()
         self.health.jvm = _jvm_pid(spark)
@@ -169,19 +169,6 @@ class Job:
         finally:
             self.health.say("stopping")
             self._close(spark)
-
-    def _remove_idle_topics(self) -> None:
-        """Remove the delivery topics of clients that have held nothing for the stated time: nobody delivers yet."""
-        if self.config.settings.idle_topic_hours is None:
-            return
-        head = self.config.topics.deliver("")
-        empty = [t for t in retried(self.topics.existing) if t.startswith(head) and not self.offsets.holds(t)]
-        facts = (fact for (kind, *_), fact in self.registry.facts.items() if kind == "subscription")
-        gone = idle(self.config, empty, facts, retried(self.clock.now_ms))
-        if gone:
-            self.topics.delete(gone)
-            some = f"{', '.join(gone[:5])}{' ...' if len(gone) > 5 else ''}"
-            _log.info("removed %d delivery topics that nobody uses: %s", len(gone), some)
 
     def _prepare(self) -> SparkSession:
         """Compile the kernels while Spark starts."""
@@ -407,6 +394,8 @@ class Job:
         except ConfigError as error:
             _log.error("the file stays unread: %s", error)
             return
+        for table in own_changes(file, self.config):
+            _log.error("[%s] of the file is another than at the start: that is taken by a restart alone", table)
         agreed = self.registry.agreements.agreed
         self._propose(file.shared if agreed is None else merged(file, bytes(agreed.shared), joining=False))
 
@@ -458,6 +447,7 @@ class Job:
             writer=self.writer,
             route=self._follow,
             inboxes=self._keep_topics,
+            idle=self.idle.look,
             failures=lambda: self.queries.failures("route"),
             mark=self._mark,
         )

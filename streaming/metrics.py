@@ -36,6 +36,10 @@ HELP = {
     "undeliverable_total": "deliveries that became dead letters, because their destination takes nothing now",
     "quarantined_total": "records that a query could not be got past: a bug of ours each",
     "lost_total": "records that Kafka deleted before a query, or who waits for schemas, had read them",
+    "entries_touched_total": "entries of parts that changes were about, at each broker that they reached",
+    "state_bytes_read_total": "bytes of parts' states that were unpacked; what a worker has kept is not",
+    "state_bytes_written_total": "bytes of parts' states that were packed",
+    "index_bytes_written_total": "bytes of the index that were written to Redis",
     "batch_seconds": "duration of the last batch",
     "lag": "records not read yet",
 }
@@ -50,6 +54,10 @@ _NAMES = {
     "undeliverable": "undeliverable_total",
     "entries_sent": "control_messages_total",
     "entries_offered": "control_messages_offered_total",
+    "entries_touched": "entries_touched_total",
+    "state_bytes_read": "state_bytes_read_total",
+    "state_bytes_written": "state_bytes_written_total",
+    "index_bytes_written": "index_bytes_written_total",
 }
 _LINKS = {"link": "link_copies_total", "link_wasted": "link_wasted_total"}
 

@@ -36,6 +36,9 @@ def apply(chosen: argparse.Namespace) -> int:
         before = config.adopting(bytes(agreed.shared), agreed.version)
         config = config.fitted_with(before.fitted)  # what the router chose stays
         found = changes(before, config, [(*key, fact) for key, fact in facts.items()])
+        for name in _elsewhere(agreements, config):
+            reason = "[signing] of this file is not what it was started with; if it should be, start it anew"
+            print(f"needs-restart: deployment {name}: {reason}", file=sys.stderr)
         if not chosen.json:
             print(_for_people(found))
         if chosen.dry_run or not found:
@@ -81,6 +84,12 @@ def _read(transport: Transport, config: Config) -> tuple[Agreements, dict[tuple[
             if record.value is not None:
                 facts[name] = decode_fact(record.value)
     return agreements, facts
+
+
+def _elsewhere(agreements: Agreements, config: Config) -> list[str]:
+    """Deployments that have their signing keys, or none, elsewhere than this file says: no record can change that."""
+    place = "" if config.signing is None else config.signing.place
+    return sorted(name for name, claim in agreements.claims.items() if place and claim.signing != place)
 
 
 def _agreed(agreements: Agreements) -> Agreed:

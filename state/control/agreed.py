@@ -33,6 +33,8 @@ class Claim(msgspec.Struct, frozen=True):
     """The version of the configuration that it was made from."""
     file: str = ""
     """A hash of the file with which the deployment was started last."""
+    signing: str = ""
+    """Where it has its signing keys (`Signing.place`), if it has some."""
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from state.control.context import Context, Result
 from state.control.facts import Fact, Kind, Name, decode_fact, encode_fact, ending
 from state.control.placement import Placement, Placing
 from state.control.protocol import Advertised, Amend, Change, Expire, Forget, Resync, encode
-from state.control.quotas import Changes, Quotas
+from state.control.quotas import Changes, Quotas, recent
 from state.control.streams import Outbox
 from state.control.travelling import Filters, Travelling, TravellingState
 from state.errors import ENVIRONMENT, HilcastError
@@ -152,6 +152,8 @@ class Home:
         wide = fact.wide if fact.grid == self.grid.hash else None
         fact.parts, fact.wide = [], None
         self.state.facts[name.kind][name.id] = fact
+        if fact.recent is not msgspec.UNSET:
+            self.quotas.recall(self._changes(), self._client(name, fact), fact.recent)
         if not fact.live:
             return
         try:
@@ -246,6 +248,7 @@ class Home:
             parts=[] if live is None else live.parts,
             groups=event.groups,
             topic_id=self.context.topic_ids.get(record.topic),
+            recent=self._recent(client),
         )
         self.state.facts[name.kind][name.id] = fact
         self.quotas.count(name.kind, client, live is None)
@@ -277,6 +280,7 @@ class Home:
             live=False,
             parts=[] if known is None else known.parts,
             topic_id=self.context.topic_ids.get(record.topic),
+            recent=self._recent(parted(name.id)[0] or ""),
         )
         self.state.facts[name.kind][name.id] = fact
         if known is not None and known.live:
@@ -304,11 +308,18 @@ class Home:
     def _change(self, record: Record) -> None:
         """Count a control event that is new here, or raise that it is one too many."""
         _, client = speaker(record.topic, self.context.config)
-        if client is None or self.quotas.of(client).changes_per_minute is None:
-            return
+        if client is not None and self.quotas.of(client).changes_per_minute is not None:
+            self.quotas.change(self._changes(), client, record.timestamp_ms)
+
+    def _changes(self) -> Changes:
         if self.state.changes is msgspec.UNSET:
             self.state.changes = {}
-        self.quotas.change(self.state.changes, client, record.timestamp_ms)
+        return self.state.changes
+
+    def _recent(self, client: str) -> list[int] | msgspec.UnsetType:
+        """What a fact tells of its client's changes, where they are limited."""
+        known = {} if self.state.changes is msgspec.UNSET else self.state.changes
+        return recent(known[client]) if client in known else msgspec.UNSET
 
     def _client(self, name: Name, fact: Fact) -> str:
         """Whose quota a registration is counted to."""

@@ -28,6 +28,8 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -36,6 +38,7 @@ from state.config import Config
 from state.control.context import Context
 from state.control.facts import Fact, decode_fact, encode_fact, newer
 from state.control.handle import handle
+from state.control.journal import Kept
 from state.control.protocol import Amend, Republish, encode
 from state.control.rebuild import Rebuilt, greetings, rebuild
 from state.control.samples import SAMPLE_MAX, samples_of
@@ -60,6 +63,10 @@ from state.topics import inboxes, published
 from tests.simulation.keeper import SimulatedKeeper
 from tests.simulation.wire import MARK, Delivery, Event, Outcome, batch_of, mark_of, outputs_of
 
+SHARES = (4, 1, 0, 10**9)
+"""By generation: when states of parts are sealed (`state/control/journal.py`): now and then, often, never, always."""
+WORKERS = 3
+"""Processes that keep parts between batches; which of them a key comes to is drawn. The last one always begins anew."""
 PRODUCERS = 2
 """Tasks of a batch, each with a producer of its own: what two of them write stands in any order."""
 FORBIDDEN = "forbidden"
@@ -296,6 +303,8 @@ class SimulatedDeployment:
         samples = self.world.samples(self.config)
         self._life = Context(self.config, self.generation, 0, samples=samples, keyring=self.world.keyring)
         self._life.__dict__["grids"] = self.grids
+        self._life.sealed_share = SHARES[self.generation % len(SHARES)]
+        self.workers = [Kept() for _ in range(WORKERS)]
         rebuilt = rebuild(facts, self.context(0))
         outputs = [
             Output(self.config.topics.control, key.encode(), encode(seed))
@@ -367,6 +376,7 @@ class SimulatedDeployment:
         states: dict[str, bytes] = {}
         outputs: list[list[Output]] = [[] for _ in range(PRODUCERS)]
         for number, key in enumerate(keys):
+            context.parts = self._worker(key)
             result = handle(key, self.states.get(key), groups[key], context)
             assert not misfits(result.outputs, self.config.topics), f"does not fit Kafka: {key}"
             forged = result.figures.get("forged", 0)
@@ -388,6 +398,11 @@ class SimulatedDeployment:
         self.batch += 1
         if rng is None or rng.random() < 0.7:
             self.commit()
+
+    def _worker(self, key: str) -> Kept[Any]:
+        """The process that a key comes to: any, without a draw of the seed's own."""
+        self.workers[-1] = Kept()
+        return self.workers[crc32(f"{key} {self.world.log.now_ms}".encode()) % WORKERS]
 
     def renewed(self, inboxes: Sequence[str]) -> None:
         """These topics were made again: what was read of them counts for nothing."""
