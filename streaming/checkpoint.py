@@ -4,6 +4,7 @@ CHECKPOINT/lock               held by the driver; names host, boot, process and 
 CHECKPOINT/owner              the deployment it belongs to, outside the directories of a host (`folders.py`)
 CHECKPOINT/generation.json    generation, fingerprint of the configuration, where the control query begins, and
                               the sample of publications that pruning decides by
+CHECKPOINT/attempt.json       the generation that was begun last, whether it came to anything or not
 CHECKPOINT/topics.json        Kafka's ids of the topics that it belongs to
 CHECKPOINT/followed.json      the same of the topics that patterns matched, whether they are still there or not
 CHECKPOINT/quarantine.json    records that a query cannot be got past, by query: topic, partition and offset
@@ -111,6 +112,18 @@ class Checkpoint:
         """Make this the generation of the directory, and drop the state of earlier ones."""
         self._replace("generation.json", asdict(generation))
         self._keep_one("control", str(generation.number))
+
+    def attempt(self, number: int) -> None:
+        """A generation is begun: its number is used up."""
+        self._replace("attempt.json", number)
+
+    def attempted(self) -> int:
+        """The last number that is used up, 0 if none is."""
+        try:
+            return int(json.loads(self._folder.read("attempt.json") or "0"))
+        except (ValueError, TypeError) as error:
+            _log.error("attempt.json is damaged, it is not known which generation was begun last: %s", error)
+            return 0
 
     def topics(self) -> dict[str, str]:
         """Kafka's ids of the topics that the state here belongs to; nothing where they are not known."""

@@ -158,6 +158,7 @@ class Job:
             self._look,
             self.topics.ids,
         )
+        self.generations.spark = self.queries.builder
         self._warming(self.queries.wake)
         if self.config.schemas is not None:
             shelf = RedisShelf(RedisIndex(self.config, keys=self.keys.current), self.config)
@@ -357,6 +358,11 @@ class Job:
         if self.reloading.is_set():
             self.reloading.clear()
             self._reload()
+        if self.registry.agreements.contested and self.registry.agreements.agreed is not None:
+            _log.warning(
+                "two configurations were sent as version %d: the last one counts", self.registry.agreements.version
+            )
+            self._propose(bytes(self.registry.agreements.agreed.shared))
         if self.queries.unreadable:
             _log.error("a state cannot be read: a new generation is built from the registry")
             self.succession = self._successor(self.config)

@@ -28,7 +28,7 @@ from state.compiled_part import LocalEntry
 from state.control.context import Context, Result
 from state.control.facts import Fact, Kind, Name, decode_fact, encode_fact, ending
 from state.control.placement import Placement, Placing
-from state.control.protocol import Advertised, Amend, Expire, Forget, Resync, encode
+from state.control.protocol import Advertised, Amend, Change, Expire, Forget, Resync, encode
 from state.control.quotas import Changes, Quotas, recent
 from state.control.streams import Outbox
 from state.control.travelling import Filters, Travelling, TravellingState
@@ -444,25 +444,33 @@ class Home:
         self.outputs.append(Output(self.context.topics.registry, name.in_registry(self.key), encode_fact(fact)))
 
     def finish(self) -> Result:
-        """Emit the changes of this batch, one stream each, and pack the state."""
+        """Emit the changes of this batch, and pack the state."""
+        control = self.context.topics.control
+        self.outputs += [Output(control, to.encode(), encode(change)) for to, change in self.tell()]
+        return Result(self.encoded(), self.outputs, None, self.topics, self.figures, faults=self.faults)
+
+    def tell(self) -> list[tuple[str, Change]]:
+        """Decide what each part is told of this batch, one stream each; then there is nothing left to say."""
         self._settle()
         if self.state.changes is not msgspec.UNSET:
             self.quotas.forget_old(self.state.changes)
         for part in self.snapshots:
             self.puts[part] = self.everything(part)
         outbox = Outbox(self.key, self.context.generation, self.dialect, self.state.sequences)
-        for part in sorted({*self.puts, *self.drops, *self.snapshots}):
-            self._tell(part, outbox)
-        state = formats.write(FORMAT, self.state)
-        return Result(state, self.outputs, None, self.topics, self.figures, faults=self.faults)
+        parts = sorted({*self.puts, *self.drops, *self.snapshots})
+        return [told for part in parts for told in self._told(part, outbox)]
 
-    def _tell(self, part: str, outbox: Outbox) -> None:
+    def encoded(self) -> bytes:
+        """The state of this key, packed."""
+        return formats.write(FORMAT, self.state)
+
+    def _told(self, part: str, outbox: Outbox) -> list[tuple[str, Change]]:
         snapshot = part in self.snapshots
         puts = list(self.puts.get(part, {}).values())
         drops = [] if snapshot else sorted(self.drops.get(part, set()))
         if not (puts or drops or snapshot):
-            return
-        messages = outbox.change(
+            return []
+        return outbox.change(
             str(Key(self.key.broker, self.key.type, part)),
             snapshot=snapshot,
             local=[x for x in puts if isinstance(x, LocalEntry)],
@@ -470,8 +478,6 @@ class Home:
             removed=[name.id for name in drops if name.kind is Kind.SUBSCRIPTION],
             unadvertised=[self._everywhere(name) for name in drops if name.kind is Kind.ADVERTISEMENT],
         )
-        for target, message in messages:
-            self.outputs.append(Output(self.context.topics.control, target.encode(), encode(message)))
 
 
 def refusal(record: Record, context: Context, error: HilcastError, owner: str | None, version: int | None) -> Output:

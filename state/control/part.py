@@ -101,7 +101,8 @@ class Part:
         self.incoming = Incoming(
             self.state.incoming, self.state.pending, self.dialect, context.generation, context.hosts
         )
-        self.outputs: list[Output] = []
+        self.told: list[tuple[str, Change | Resync]] = []
+        """By receiving key: what it is to be told."""
         self.changed: dict[str, dict[str, Asked | None]] = {}
         """By interface: ids in the namespace of the reductions, with what is asked for now or None."""
         self.ads_changed: dict[str, dict[str, Advertised | None]] = {}
@@ -278,7 +279,7 @@ class Part:
         """Decide what each neighbour must now hold, compile the index, and write down what was heard."""
         concerned = [n for n in self.neighbours if self._concerns(n)]
         heard, touched = self._heard, sum(map(len, self.changed.values())) + sum(map(len, self.ads_changed.values()))
-        outputs = self.advance()
+        outputs = [Output(self.context.topics.control, to.encode(), encode(said)) for to, said in self.advance()]
         state = self._written(heard)
         index = compile_part(self.compiled()) if self.dirty else None
         told, reduced = self.forwarding(concerned), self.reduced(concerned)
@@ -297,21 +298,20 @@ class Part:
         self._figure("state_bytes_written", len(self.blob) - before)
         return self.blob
 
-    def advance(self) -> list[Output]:
-        """Decide what each neighbour must now hold, and what to tell it; then there is nothing left to say."""
+    def advance(self) -> list[tuple[str, Change | Resync]]:
+        """Decide what each neighbour must now hold, and what to tell which key; then there is nothing left to say."""
         for source in sorted(self.incoming.gaps):
-            request = Resync(str(self.key), self.dialect)
-            self.outputs.append(Output(self.context.topics.control, source.encode(), encode(request)))
+            self.told.append((source, Resync(str(self.key), self.dialect)))
         outbox = Outbox(self.key, self.context.generation, self.dialect, self.state.sequences)
         if self.type.advertisements:
             self._begin_selection()
         for neighbour in self.neighbours:
             self._forward(neighbour, outbox)
         self.selection.end()
-        outputs, self.outputs = self.outputs, []
+        told, self.told = self.told, []
         self.changed, self.ads_changed, self.ads_before = {}, {}, {}
         self.incoming.gaps, self.snapshots, self._heard = set(), set(), []
-        return outputs
+        return told
 
     def _begin_selection(self) -> None:
         """Say what this step changes, and what advertisements of neighbours were before it."""
@@ -391,7 +391,7 @@ class Part:
             ads = {**_from_others(self.state.advertised, neighbour)}
         elif not (entries or gone or ads):
             return
-        messages = outbox.change(
+        self.told += outbox.change(
             str(self.key.at(neighbour)),
             snapshot=snapshot,
             entries=entries,
@@ -399,8 +399,6 @@ class Part:
             advertised=[ad.travelling for ad in ads.values() if ad is not None],
             unadvertised=[id for id, ad in ads.items() if ad is None],
         )
-        for target, message in messages:
-            self.outputs.append(Output(self.context.topics.control, target.encode(), encode(message)))
 
     def _told(self, neighbour: str, added: dict[str, Asked], delta: Delta) -> list[Entry]:
         """The entries of a message: what the reduction adds, with wordings while nothing is withheld."""

@@ -40,7 +40,7 @@ from state.control.facts import Fact, decode_fact, encode_fact, newer
 from state.control.handle import handle
 from state.control.journal import Kept
 from state.control.protocol import Amend, Republish, encode
-from state.control.rebuild import Rebuilt, rebuild
+from state.control.rebuild import Rebuilt, greetings, rebuild
 from state.control.samples import SAMPLE_MAX, samples_of
 from state.control.streams import seeds
 from state.distribution.assignment import Assignment
@@ -272,6 +272,12 @@ class SimulatedDeployment:
                 key = str(home_key(broker, type_name, id, self.config)).encode()
                 message = Amend(self.generation, kind == "advertisement", id, now.get(names))
                 self.world.say(Output(self.config.topics.control, key, encode(message)))
+        self._greet()
+
+    def _greet(self) -> None:
+        """Begin the streams to and from other deployments anew; the generation before says nothing any more."""
+        for key, message in greetings(self.context(0)):
+            self.world.say(Output(self.config.topics.control, str(key).encode(), encode(message)))
         self._seeded_to = self.world.log.end(self.config.topics.control)
 
     def _install(self, meanwhile: Callable[[], None], written: Callable[[list[Output]], list[Output]]) -> None:
@@ -285,7 +291,7 @@ class SimulatedDeployment:
         meanwhile()
         rebuilt = self._build(facts, written)
         self._inherit(self.committed, self.positions[topics.control], rebuilt)
-        self._seeded_to = log.end(topics.control)
+        self._greet()
         self.commit()
         self._live()
         self.world.watch(self, None)
@@ -293,7 +299,7 @@ class SimulatedDeployment:
     def _build(
         self, facts: list[tuple[str, str, str, str, Fact]], written: Callable[[list[Output]], list[Output]]
     ) -> Rebuilt:
-        """Rebuild, and write the seeds and the first words to others."""
+        """Rebuild, and write the seeds and the answers to what lies dormant."""
         samples = self.world.samples(self.config)
         self._life = Context(self.config, self.generation, 0, samples=samples, keyring=self.world.keyring)
         self._life.__dict__["grids"] = self.grids
