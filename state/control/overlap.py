@@ -104,7 +104,7 @@ class Side:
         if asked.wording is None:
             self._plain.add(id, _boxes(asked.geometry))
         else:
-            self._worded.add(id, _boxes(asked.geometry))
+            self._worded.add(id, self._sound(asked))
             self._trees.add(id, self._wordings.read(asked.wording))
 
     def drop(self, id: str) -> None:
@@ -116,7 +116,7 @@ class Side:
 
     def first(self, asked: Asked) -> bool:
         """Whether any filter overlaps `asked`."""
-        boxes = _boxes(asked.geometry)
+        boxes = self._sound(asked)
         if any(self._plain.meets(low, high) for low, high in boxes):
             return True
         if asked.wording is None:
@@ -128,13 +128,19 @@ class Side:
 
     def all(self, asked: Asked) -> list[str]:
         """The ids of all filters that overlap `asked`, sorted."""
-        boxes = _boxes(asked.geometry)
+        boxes = self._sound(asked)
         found = _meeting(self._plain, boxes)
         if asked.wording is None:
             found |= _meeting(self._worded, boxes)
         else:
             found |= self._fitting(self._wordings.read(asked.wording), boxes)
         return sorted(found)
+
+    def _sound(self, asked: Asked) -> Boxes:
+        """Its boxes; none where its words contradict each other: it shares an event with nobody."""
+        boxes = _boxes(asked.geometry)
+        never = asked.wording is not None and self._wordings.read(asked.wording).never
+        return Boxes.empty(boxes.d) if never else boxes
 
     def _fitting(self, question: Normal, boxes: Boxes) -> set[str]:
         """The filters with a wording that overlap both in words and in boxes."""

@@ -89,6 +89,17 @@ TestSide = SideAgainstEveryEvent.TestCase
 TestSide.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
+@pytest.mark.parametrize("other", ["TRUE", "t = 'abcdefgh'"])
+def test_words_that_contradict_each_other_overlap_nothing(other):
+    """Their boxes may be those of others, as ranks know the first bytes of a text alone; asked, and asking."""
+    never = "t = 'abcdefgh' AND t = 'abcdefgi'"
+    for held, question in ((other, never), (never, other)):
+        side = Side(TYPE, Wordings(TYPE))
+        side.put("a", asked(held))
+        side.check()
+        assert (side.first(asked(question)), side.all(asked(question))) == (False, [])
+
+
 def test_without_a_wording_boxes_decide():
     """Two titles that share their first seven bytes have one box: only words tell them apart."""
     one, other = "t = 'abcdefgh'", "t = 'abcdefgi'"
