@@ -29,6 +29,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 from benchmarks.bulk_index import Subscriptions, bulk_index
+from infra.kafka.retry import retried
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.local import jars
 from infra.local.services import LocalServices
@@ -56,14 +57,21 @@ REBUILT_MAX = 200_000
 def configuration(
     services: LocalServices, folder: Path, brokers: int, reduction: str, cubes: int = 16
 ) -> tuple[Config, Path]:
-    """A line of brokers with one type; batches of 100,000."""
+    """A line of brokers with one type on these services; batches of 100,000."""
+    path = folder / "hilcast.toml"
+    path.write_text(text(services.kafka, services.redis, folder, brokers, reduction, cubes))
+    return parse(path.read_text()), path
+
+
+def text(kafka: str, redis: str, folder: Path, brokers: int, reduction: str, cubes: int = 16) -> str:
+    """The configuration."""
     names = [f"b{i + 1}" for i in range(brokers)]
     links = [[a, b] for a, b in pairwise(names)]
-    text = f"""
+    return f"""
 [deployment]
 prefix = "bench"
-kafka = "{services.kafka}"
-redis = "{services.redis}"
+kafka = "{kafka}"
+redis = "{redis}"
 checkpoint = "{folder / "checkpoint"}"
 [overlay]
 brokers = {json.dumps(names)}
@@ -82,9 +90,6 @@ volume = {{ kind = "int", min = 0, max = 1000000 }}
 side = {{ kind = "category", values = ["buy", "sell"] }}
 halted = {{ kind = "boolean" }}
 """
-    path = folder / "hilcast.toml"
-    path.write_text(text)
-    return parse(text), path
 
 
 class Drawn(NamedTuple):
@@ -121,7 +126,7 @@ def install(config: Config, drawn: Iterable[Drawn], bulk: bool) -> None:
     """Build the index and publish it to Redis: by the rebuild of a generation, or in bulk."""
     started = time.monotonic()
     redis, size, topics = RedisIndex(config), 0, {config.topics.deliver(f"c{i}") for i in range(CLIENTS)}
-    for i, (key, blob) in enumerate((_in_bulk if bulk else _rebuilt)(config, drawn)):
+    for i, (key, blob) in enumerate((in_bulk if bulk else rebuilt)(config, drawn)):
         redis.publish({key: blob}, 1, 0)
         size += len(blob)
         if i % 100 == 99:
@@ -132,7 +137,7 @@ def install(config: Config, drawn: Iterable[Drawn], bulk: bool) -> None:
     print(f"index built {how} in {time.monotonic() - started:.1f} s, {size / 1e6:.1f} MB in Redis", flush=True)
 
 
-def _rebuilt(config: Config, drawn: Iterable[Drawn]) -> Iterator[tuple[Key, bytes]]:
+def rebuilt(config: Config, drawn: Iterable[Drawn]) -> Iterator[tuple[Key, bytes]]:
     facts = [
         ("subscription", config.overlay.brokers[one.broker], "quote", f"s{i}", _fact(i, one))
         for i, one in enumerate(drawn)
@@ -153,7 +158,7 @@ def _fact(offset: int, one: Drawn) -> Fact:
     )  # fmt: skip
 
 
-def _in_bulk(config: Config, drawn: Iterable[Drawn]) -> Iterator[tuple[Key, bytes]]:
+def in_bulk(config: Config, drawn: Iterable[Drawn]) -> Iterator[tuple[Key, bytes]]:
     """The same filters as boxes, with no text to read; a sample is compared with what their text says."""
     every = list(drawn)
     event_type = config.types["quote"]
@@ -180,8 +185,20 @@ def _in_bulk(config: Config, drawn: Iterable[Drawn]) -> Iterator[tuple[Key, byte
 
 def publish(config: Config, count: int, seed: int) -> None:
     """Fill the publications topic."""
-    rng = random.Random(seed)
     producer = Producer({"bootstrap.servers": config.deployment.kafka, "linger.ms": 20, "compression.type": "lz4"})
+    for value, headers in events(config, count, seed):
+        while True:
+            try:
+                producer.produce(config.topics.publications, value, headers=headers)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    producer.flush()
+
+
+def events(config: Config, count: int, seed: int) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    """Draw publications: values and headers."""
+    rng = random.Random(seed)
     for i in range(count):
         event = {
             "symbol": f"S{rng.randrange(SYMBOLS)}", "price": round(rng.random() * 1000, 2),
@@ -191,13 +208,7 @@ def publish(config: Config, count: int, seed: int) -> None:
             ("ce_specversion", b"1.0"), ("ce_id", str(i).encode()), ("ce_source", b"bench"),
             ("ce_type", b"quote"), ("ce_broker", rng.choice(config.overlay.brokers).encode()),
         ]  # fmt: skip
-        while True:
-            try:
-                producer.produce(config.topics.publications, json.dumps(event), headers=headers)
-                break
-            except BufferError:
-                producer.poll(0.05)
-    producer.flush()
+        yield json.dumps(event), headers
 
 
 def identity_batches(topics: list[str], rows: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -246,7 +257,8 @@ def rows_written(config: Config, topics: list[str]) -> int:
     consumer = Consumer({"bootstrap.servers": config.deployment.kafka, "group.id": "bench"})
     total = 0
     for topic in topics:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10.0)
+        place = TopicPartition(topic, 0)
+        low, high = retried(partial(consumer.get_watermark_offsets, place, timeout=10.0))
         total += high - low
     consumer.close()
     return total

@@ -80,4 +80,5 @@ RULER = JarSet(
 
 # Images of the examples in `compose/` and `kubernetes/`; a test keeps the files there equal to these.
 KAFKA_IMAGE = f"apache/kafka:{KAFKA}"
-REDIS_IMAGE = "redis:7.4-alpine"
+REDIS_IMAGE = "redis:7.4.2-alpine"
+PYTHON_IMAGE = "python:3.11.11-slim-bookworm"

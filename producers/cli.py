@@ -291,6 +291,19 @@ def _add_asking(add: Add) -> None:
         help="count on the newest N publications (1000); 0: none",
     )
     made.add_argument("filter", metavar="FILTER")
+    made = add(
+        "size",
+        "size:size",
+        "say what a router needs: cores, memory, Redis, partitions, and how sure that is",
+        json=True,
+    )
+    made.add_argument("--subscriptions", type=_count, required=True, metavar="N")
+    made.add_argument("--events-per-s", type=_rate, required=True, metavar="R")
+    made.add_argument("--brokers", type=_count, required=True, metavar="B")
+    helped = "the share of the subscriptions that neighbours are told (1: nothing is reduced); `hilcast inspect` has it"
+    made.add_argument("--forwarded", type=_share, default=1.0, metavar="F", help=helped)
+    helped = "split the brokers over so many (as few as there must be)"
+    made.add_argument("--deployments", type=_count, metavar="D", help=helped)
     made = add("grid", "grid:grid", "print the Hilbert grid of a type as JSON, for clients that map by themselves")
     made.add_argument("type", metavar="TYPE")
 
@@ -357,6 +370,20 @@ def _count(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {text!r}")
+    return value
+
+
+def _rate(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e12:
+        raise argparse.ArgumentTypeError(f"must be a number of events, not {text!r}")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"must be a share from 0 to 1, not {text!r}")
     return value
 
 

@@ -25,7 +25,7 @@ from state.topics import INBOXES, Topics
 
 Resource = Literal["topic", "group", "cluster"]
 Pattern = Literal["literal", "prefixed"]
-Operation = Literal["read", "write", "create", "delete", "alter", "describe", "describe-configs"]
+Operation = Literal["read", "write", "create", "delete", "alter", "describe", "describe-configs", "alter-configs"]
 CLUSTER = "kafka-cluster"
 """The name of the one resource of this kind."""
 _LITERAL_HEAD = re.compile(r"((?:[A-Za-z0-9_-]|\\[.])+)\.[*+]")
@@ -163,8 +163,8 @@ def _of_job(config: Config) -> Iterator[Grant]:
     written = [f"{prefix}.{kind}." for kind in ("receipts", "deliver", "group", "broadcast", "set")]
     give.topic(written, "write", pattern="prefixed")
     give.lanes(config)
-    # topics of clients that hold nothing any more
-    give.topic([f"{prefix}.deliver."], "delete", pattern="prefixed")
+    # those of clients that hold nothing any more are fenced, then removed
+    give.topic([f"{prefix}.deliver."], "delete", "alter-configs", pattern="prefixed")
     give.group([f"{prefix}."], "read", pattern="prefixed")
     give.topic([source.topic for source in config.sources], "read", "create", "describe-configs")
     heads = [_LITERAL_HEAD.fullmatch(pattern.pattern) for pattern in config.patterns]

@@ -53,6 +53,7 @@ from state.tables import (
     integer,
     list_of,
     named,
+    number,
     scalar,
     scalar_text,
     shown,
@@ -196,7 +197,7 @@ class Settings:
     delivery_retention_hours: int = 168
     inbox_records_per_batch: int = 5000
     """With inboxes of clients' own: how many records a control batch takes of all of them, by equal shares."""
-    idle_topic_hours: int | None = None
+    idle_topic_hours: float | None = None
     """After how long a job that begins removes the delivery topic of a client that holds nothing; None: never."""
     tune_s: int = 60
     """How often the router looks whether what it may choose should be chosen anew; 0: never."""
@@ -556,7 +557,7 @@ def _read_deployment(table: Table, overlay: Overlay, directory: Path | None) -> 
     if not hosts and table.raw.get("hosts") == []:
         table.fault("hosts", "must name at least one broker")
     checkpoint = table.take("checkpoint", _directory, "var/checkpoint")
-    if directory is not None and "://" not in checkpoint:
+    if directory is not None and not _ADDRESS.match(checkpoint):
         checkpoint = str(directory.resolve() / checkpoint)
     return Deployment(
         name=table.take("name", named(NAME), "main"),
@@ -572,6 +573,10 @@ def _read_deployment(table: Table, overlay: Overlay, directory: Path | None) -> 
 def _lacks(known: Collection[str], name: str) -> bool:
     """Tell whether a name is unknown. Where nothing is known, that is already a fault, and enough."""
     return bool(known) and name not in known
+
+
+_ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:/")
+"""Of a file system: `hdfs://`, `s3a://`, `file:/`; anything else is a path."""
 
 
 def _directory(value: object) -> str:
@@ -616,7 +621,6 @@ def _read_settings(table: Table) -> Settings:
         "tombstone_hours": (1, 1_000_000),
         "tune_s": (0, 86_400),
         "delivery_retention_hours": (1, 1_000_000),
-        "idle_topic_hours": (1, 1_000_000),
         "inbox_records_per_batch": (1, 1_000_000),
     }
     numbers = {name: table.take(name, integer(*limit), getattr(defaults, name)) for name, limit in limits.items()}
@@ -626,11 +630,10 @@ def _read_settings(table: Table) -> Settings:
         on_data_loss=cast(
             Literal["stop", "continue"], table.take("on_data_loss", choice("stop", "continue"), defaults.on_data_loss)
         ),
+        idle_topic_hours=table.take("idle_topic_hours", number(0, above=True), None),
         **numbers,
     )
-    idle, retention = settings.idle_topic_hours, settings.delivery_retention_hours
-    if idle is not None and idle < retention:
-        table.fault("idle_topic_hours", f"must be at least delivery_retention_hours ({retention}): none may be lost")
+    idle = settings.idle_topic_hours
     if idle is not None and idle > settings.tombstone_hours:
         reason = f"must be at most tombstone_hours ({settings.tombstone_hours}): so long it is known who held what"
         table.fault("idle_topic_hours", reason)
@@ -669,8 +672,8 @@ def _read_sources(
 ) -> tuple[tuple[Source, ...], tuple[SourcePattern, ...]]:
     sources: list[Source] = []
     patterns: list[SourcePattern] = []
-    for number, raw in enumerate(root.take("sources", list_of(a_table, distinct=False), ()), 1):
-        table = Table(raw, f"sources[{number}]", root.faults)
+    for nth, raw in enumerate(root.take("sources", list_of(a_table, distinct=False), ()), 1):
+        table = Table(raw, f"sources[{nth}]", root.faults)
         source = _read_source(table, overlay, types)
         pattern = table.take("pattern", _expression, None)
         table.end()
@@ -689,7 +692,7 @@ def _read_sources(
 
 def _check_sinks(root: Table, config: Config) -> None:
     """Refuse a sink that would lead back: what is delivered must not enter again."""
-    for number, sink in enumerate(config.sinks, 1):
+    for nth, sink in enumerate(config.sinks, 1):
         if config.topics.owns(sink.topic):
             reason = f"{sink.topic!r} is under the prefix {config.topics.prefix!r}, hilcast's own topics"
         elif sink.topic.startswith("__"):
@@ -698,7 +701,7 @@ def _check_sinks(root: Table, config: Config) -> None:
             reason = f"{sink.topic!r} is a source: what is delivered there would enter again"
         else:
             continue
-        root.faults.append(f"sinks[{number}].topic: {reason}")
+        root.faults.append(f"sinks[{nth}].topic: {reason}")
 
 
 def _read_source(table: Table, overlay: Overlay, types: Mapping[str, EventType]) -> Source:

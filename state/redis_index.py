@@ -69,6 +69,8 @@ WRITES = "//writes"
 CLOSED = "//closed"
 """The field of the version vector that tells of closed destinations."""
 DELETE_MAX = 1000
+GENERATIONS_AHEAD = 4
+"""So many behind the one in force are looked at for one that is being built: some may have come to nothing."""
 MGET_MAX = 16
 """Parts asked for at once: a large index is not copied whole by Redis, nor held twice here."""
 _PUBLISH = """
@@ -525,12 +527,14 @@ class RedisIndex:
         known = [n for n in numbers if self._genuine(n, stored[n.encode()], stored.get(f"{n}:signature".encode()))]
         return max(map(int, known), default=0)
 
-    def written(self, generations: Iterable[int]) -> list[int]:
-        """How many parts of each of these generations are written, in force or not."""
+    def building(self, current: int | None) -> tuple[int, int] | None:
+        """The generation that is being built beside the one in force, and how many parts of its index are written."""
+        ahead = range((current or 0) + 1, (current or 0) + 1 + GENERATIONS_AHEAD)
         pipe = self._client.pipeline(transaction=False)
-        for generation in generations:
+        for generation in ahead:
             pipe.hkeys(self.vector_key(generation))
-        return [sum(b"//" not in field for field in fields) for fields in pipe.execute()]
+        written = [sum(b"//" not in field for field in fields) for fields in pipe.execute()]
+        return next(((n, parts) for n, parts in zip(reversed(ahead), reversed(written), strict=True) if parts), None)
 
     def load(self, keys: list[Key], generation: int, run: str = "") -> list[tuple[str, CompiledPart] | None]:
         """Epoch and index of each part; None where it is missing, damaged, or not signed under this run of Redis."""

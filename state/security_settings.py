@@ -12,6 +12,7 @@ Left out: the keys themselves (`[signing]` holds paths), and the ACLs, which fol
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -165,6 +166,15 @@ class Signing:
     unsigned: bool = False
     """Whether what bears no signature is accepted, too: while signing is introduced."""
 
+    @property
+    def place(self) -> str:
+        """What tells where one has its keys from where another has; nothing of the keys.
+
+        >>> Signing("/etc/a").place == Signing("/etc/a").place != Signing("/etc/b").place
+        True
+        """
+        return hashlib.sha256(repr((self.key_file, self.previous_file, self.unsigned)).encode()).hexdigest()[:16]
+
 
 # --- reading ------------------------------------------------------------------------------------------------
 
@@ -173,6 +183,7 @@ def read_security(root: Table) -> Security:
     """The table `[security]`."""
     table = root.table("security")
     defaults = Security()
+    job = table.take("job", _principal, defaults.job)
     clients: dict[str, Client] = {}
     for name, below in _by_name(table.table("clients")):
         fallback = defaults.client(name)
@@ -183,6 +194,8 @@ def read_security(root: Table) -> Security:
         )
         if not clients[name].sources:
             below.fault("sources", "must name at least one source")
+        if clients[name].principal == job:
+            below.fault("principal", f"{job} is the job's: it could speak for everybody")
         below.end()
     security = Security(
         inboxes=cast(Literal["shared", "own"], table.take("inboxes", choice("shared", "own"), defaults.inboxes)),
@@ -190,10 +203,12 @@ def read_security(root: Table) -> Security:
             Literal["whole", "reference"],
             table.take("dead_letters", choice("whole", "reference"), defaults.dead_letters),
         ),
-        job=table.take("job", _principal, defaults.job),
+        job=job,
         operators=table.take("operators", list_of(_principal), ()),
         clients=clients,
     )
+    if security.job in security.operators:
+        table.fault("operators", f"{security.job} is the job's")
     table.end()
     return security
 

@@ -19,6 +19,8 @@ from state.control.agreed import Agreed, Claim
 
 CORE = ("overlay", "types", "settings", "security", "sinks", "limits")
 """What is one for all brokers."""
+OWN = ("deployment", "kafka", "redis", "spark", "schemas", "signing")
+"""What is each deployment's own."""
 
 
 def file_hash(config: Config) -> str:
@@ -60,6 +62,11 @@ def merged(config: Config, there: bytes, *, joining: bool) -> bytes:
     if sources:
         result["sources"] = sources
     return json.dumps(result, separators=(",", ":")).encode()
+
+
+def own_changes(file: Config, config: Config) -> list[str]:
+    """The tables that are a deployment's own and not as they were: they are read when it starts, and only then."""
+    return [name for name in OWN if getattr(file, name) != getattr(config, name)]
 
 
 def _ordered(shared: bytes) -> str:

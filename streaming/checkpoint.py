@@ -1,22 +1,25 @@
-"""The checkpoint directory: one job at a time, and which generation its state belongs to.
+"""The checkpoint: one job at a time, and which generation its state belongs to.
 
-CHECKPOINT/lock               held by the driver; names its process, its JVM and the boot of its host, or `closed`
+CHECKPOINT/lock               held by the driver; names host, boot, process and JVM (`Holder`), or `closed`
+CHECKPOINT/owner              the deployment it belongs to, outside the directories of a host (`folders.py`)
 CHECKPOINT/generation.json    generation, fingerprint of the configuration, where the control query begins, and
                               the sample of publications that pruning decides by
+CHECKPOINT/attempt.json       the generation that was begun last, whether it came to anything or not
 CHECKPOINT/topics.json        Kafka's ids of the topics that it belongs to
 CHECKPOINT/followed.json      the same of the topics that patterns matched, whether they are still there or not
 CHECKPOINT/quarantine.json    records that a query cannot be got past, by query: topic, partition and offset
 CHECKPOINT/control-N/         Spark's own, one per generation
 CHECKPOINT/route-HASH/        Spark's own, one per set of input topics
+
+Outside the directories of a host files have a number behind their name (`folders.py`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import shutil
+import socket
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,6 +27,7 @@ from pathlib import Path
 
 from infra.logs import logger
 from state.errors import HilcastError
+from streaming.folders import LOCK, Folder
 
 JVM_PATIENCE_S = 20.0
 _log = logger("checkpoint")
@@ -40,56 +44,66 @@ class Generation:
     """Publications by type as they were when it began: what pruning decides by, in every batch and every replay."""
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Who holds, or held, the checkpoint. A process id alone says little: pods begin with the same ones."""
+
+    host: str
+    boot: str
+    """The id of the host's boot."""
+    pid: int
+    started: str
+    """When the process began, as the kernel counts since boot."""
+    jvm: int
+    jvm_started: str
+
+    def jvm_lives(self) -> bool:
+        """Whether its JVM runs still, on this host."""
+        here = (self.host, self.boot) == (socket.gethostname(), _boot())
+        return here and self.jvm_started == _started(self.jvm) != "" and _is_java(self.jvm)
+
+
 class Checkpoint:
-    """A locked checkpoint directory; close it to let another job in."""
+    """A locked checkpoint; close it to let another job in."""
 
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.path / "lock").open("a+")
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._last = self._holder()
+        self._outlive_jvm()
+
+    def _holder(self) -> Holder | None:
+        """Who had it last and did not close it; None where nobody did, or what is written says nothing."""
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise HilcastError(
-                "checkpoint-locked", f"another job runs on {self.path}; stop it, or choose another checkpoint"
-            ) from None
-        self._lock.seek(0)
-        self._last = self._lock.read().split()
-        self._outlive_jvm(self._last)
+            return Holder(**json.loads(self._folder.read(LOCK) or "null"))
+        except (ValueError, TypeError):
+            return None
 
-    def _outlive_jvm(self, words: list[str]) -> None:
+    def _outlive_jvm(self) -> None:
         """Wait for the JVM of a killed predecessor: it goes on for seconds after its driver died."""
-        if len(words) < 2 or not words[1].isdigit() or self.power_lost():
-            return
         deadline = time.monotonic() + JVM_PATIENCE_S
-        while _is_java(int(words[1])):
+        while self._last is not None and self._last.jvm_lives():
             if time.monotonic() > deadline:
-                raise HilcastError("checkpoint-locked", f"the JVM {words[1]} of a stopped job still runs; end it")
+                raise HilcastError("checkpoint-locked", f"the JVM {self._last.jvm} of a stopped job still runs; end it")
             time.sleep(0.1)
 
     def record(self, jvm: int) -> None:
         """Write down who holds the lock."""
-        self._write(f"{os.getpid()} {jvm} {_boot()}\n")
-
-    def _write(self, line: str) -> None:
-        self._lock.truncate(0)
-        self._lock.write(line)
-        self._lock.flush()
-        os.fsync(self._lock.fileno())
+        pid = os.getpid()
+        holder = Holder(socket.gethostname(), _boot(), pid, _started(pid), jvm, _started(jvm))
+        self._folder.hold(json.dumps(asdict(holder)) + "\n")
 
     def power_lost(self) -> bool:
         """Whether the host went down under the last job: what Spark wrote last may not have reached the disk.
 
         A batch that was written and is forgotten would be planned anew, with other records under the same numbers.
         """
-        return len(self._last) == 3 and self._last[2] != _boot()
+        return self._last is not None and self._last.boot != _boot() and not self._folder.outlives_power
 
     def generation(self) -> Generation | None:
         """The generation whose state is here, if any."""
         try:
-            return Generation(**json.loads((self.path / "generation.json").read_text()))
-        except FileNotFoundError:
-            return None
+            text = self._folder.read("generation.json")
+            return None if text is None else Generation(**json.loads(text))
         except (ValueError, TypeError) as error:
             _log.error("generation.json is damaged, everything is rebuilt from the registry: %s", error)
             return None
@@ -97,9 +111,19 @@ class Checkpoint:
     def begin(self, generation: Generation) -> None:
         """Make this the generation of the directory, and drop the state of earlier ones."""
         self._replace("generation.json", asdict(generation))
-        for old in self.path.glob("control-*"):
-            if old.name != f"control-{generation.number}":
-                shutil.rmtree(old, ignore_errors=True)
+        self._keep_one("control", str(generation.number))
+
+    def attempt(self, number: int) -> None:
+        """A generation is begun: its number is used up."""
+        self._replace("attempt.json", number)
+
+    def attempted(self) -> int:
+        """The last number that is used up, 0 if none is."""
+        try:
+            return int(json.loads(self._folder.read("attempt.json") or "0"))
+        except (ValueError, TypeError) as error:
+            _log.error("attempt.json is damaged, it is not known which generation was begun last: %s", error)
+            return 0
 
     def topics(self) -> dict[str, str]:
         """Kafka's ids of the topics that the state here belongs to; nothing where they are not known."""
@@ -119,11 +143,19 @@ class Checkpoint:
         if self.followed() != dict(ids):
             self._replace("followed.json", dict(ids))
 
+    def idle(self) -> dict[str, int]:
+        """By delivery topic: since when its client has held nothing, by Kafka's clock."""
+        return {topic: int(since) for topic, since in self._ids("idle.json").items() if since.isdecimal()}
+
+    def keep_idle(self, since: Mapping[str, int]) -> None:
+        """Write down since when clients hold nothing."""
+        if self.idle() != dict(since):
+            self._replace("idle.json", dict(since))
+
     def _ids(self, name: str) -> dict[str, str]:
         try:
-            return {str(topic): str(id) for topic, id in json.loads((self.path / name).read_text()).items()}
-        except FileNotFoundError:
-            return {}
+            text = self._folder.read(name)
+            return {} if text is None else {str(topic): str(id) for topic, id in json.loads(text).items()}
         except (ValueError, AttributeError) as error:
             _log.error("%s is damaged, it is not known whether topics were made again: %s", name, error)
             return {}
@@ -139,44 +171,35 @@ class Checkpoint:
 
     def _quarantine(self, query: str) -> list[tuple[str, int, int]]:
         try:
-            found: list[tuple[str, int, int]] = json.loads((self.path / "quarantine.json").read_text()).get(query, [])
+            text = self._folder.read("quarantine.json")
+            found: list[tuple[str, int, int]] = [] if text is None else json.loads(text).get(query, [])
             return found
-        except FileNotFoundError:
-            return []
         except (ValueError, AttributeError) as error:
             _log.error("quarantine.json is damaged: what no query gets past is found again: %s", error)
             return []
 
     def _replace(self, name: str, content: object) -> None:
-        """Write a file whole, or not at all, whenever the power goes."""
-        temporary = self.path / f"{name}.new"
-        with temporary.open("w") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path / name)
-        _sync(self.path)
+        self._folder.replace(name, json.dumps(content))
 
     def control(self, generation: int) -> str:
-        return str(self.path / f"control-{generation}")
+        return self._folder.place(f"control-{generation}")
 
     def route(self, topics: Mapping[str, str]) -> str:
         """One per set of input topics, by name and id: Spark refuses to go on when a topic has left the set, and would
         go on in one that was made again as if it were the old one.
         """
         name = hashlib.sha256("\n".join(f"{topic} {id}" for topic, id in topics.items()).encode()).hexdigest()[:12]
-        for old in self.path.glob("route-*"):
-            if old.name != f"route-{name}":
-                shutil.rmtree(old, ignore_errors=True)
-        return str(self.path / f"route-{name}")
+        self._keep_one("route", name)
+        return self._folder.place(f"route-{name}")
+
+    def _keep_one(self, query: str, kept: str) -> None:
+        for name in self._folder.names():
+            if name.startswith(f"{query}-") and name != f"{query}-{kept}":
+                self._folder.remove(name)
 
     def close(self) -> None:
-        """Let another job in. What was written is on the disk before it says so."""
-        if self._lock.closed:
-            return
-        os.sync()
-        self._write("closed\n")
-        self._lock.close()
+        """Let another job in."""
+        self._folder.close()
 
 
 def _boot() -> str:
@@ -187,12 +210,12 @@ def _boot() -> str:
         return "unknown"  # not on Linux: then nobody can tell
 
 
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def _started(pid: int) -> str:
+    """When a process began, in the kernel's ticks since boot; empty where there is none."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
 
 
 def _is_java(pid: int) -> bool:

@@ -6,12 +6,16 @@ import os
 
 from pyspark.daemon import manager
 
-import streaming.control
-import streaming.route  # noqa: F401 imported here so that every worker has it
-from infra.schema_registry import RegistrySchemas
-from state.config import from_shared
-from state.warm import warm
-from streaming.settings import QUERY_VARIABLE, WARM_VARIABLE
+from streaming import code_archive
+
+code_archive.restore()  # before anything with kernels is imported
+
+import streaming.control  # noqa: E402
+import streaming.route  # noqa: E402, F401 imported here so that every worker has it
+from infra.schema_registry import RegistrySchemas  # noqa: E402
+from state.config import from_shared  # noqa: E402
+from state.warm import warm  # noqa: E402
+from streaming.settings import QUERY_VARIABLE, WARM_VARIABLE  # noqa: E402
 
 CONTROL_NICENESS = 5
 """Routing goes first where both queries want the processor: about three parts of four."""

@@ -1,6 +1,6 @@
 """Generations: one life of the control state. That of the checkpoint is continued, or a new one is made.
 
-registry ─> rebuild ─> topics, index in Redis, aside ─> seeds of the states on the control topic
+registry ─> homes, parts (`building.py`) ─> index in Redis, aside; seeds of the states on the control topic; topics
 
 Nothing goes by a new generation before it is put in force (`succession.py`).
 """
@@ -8,8 +8,7 @@ Nothing goes by a new generation before it is put in force (`succession.py`).
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -22,14 +21,16 @@ from state.config import Config
 from state.control.agreed import Claim, claim_record
 from state.control.context import Context
 from state.control.facts import Fact
-from state.control.rebuild import FORMATS, Rebuilt, rebuild
-from state.control.streams import seeds
+from state.control.rebuild import FORMATS, FactOf, by_home_key, greetings
 from state.errors import ConfigError
-from state.keys import Key, index_keys
+from state.fitting import misfits
+from state.keys import index_keys
+from state.messages import own_receipts
 from state.redis_index import RedisIndex, patiently
 from state.topics import inboxes
 from streaming import dying
 from streaming.boot import Boot
+from streaming.building import Estimate, Spark, build
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.offsets import Offsets
 from streaming.registry import FactKey, RegistryReader, sinks
@@ -37,7 +38,6 @@ from streaming.sampling import sample
 from streaming.source_topics import followed
 from streaming.writer import DriverWriter
 
-PROGRESS_S = 5.0
 Seeded = dict[str, dict[str, int]]
 """By topic and partition: how far the control query must read until the states of a new generation are in."""
 _log = logger("generation")
@@ -76,6 +76,8 @@ class Generations:
     """Topics that were deleted and made again since the last life, and have not been begun anew."""
     committed: int = 0
     """The generation whose index was last said to be in force: whoever routes goes by no earlier one."""
+    spark: Callable[[], Spark] | None = None
+    """What large generations are built by."""
 
     def boot(self, config: Config, number: int) -> Boot:
         """What the workers of a generation are told."""
@@ -108,11 +110,14 @@ class Generations:
         known = self.checkpoint.generation()
         # Redis may outlive the Kafka that it belonged to, and would refuse an index that looks older
         stored = patiently(self.redis.newest_generation, say=_log.warning)
-        return max(claim.generation if claim else 0, known.number if known else 0, stored, self.committed) + 1
+        # what was begun and not ended may still be written: its seeds must not be taken for those of another attempt
+        begun = self.checkpoint.attempted()
+        return max(claim.generation if claim else 0, known.number if known else 0, stored, begun, self.committed) + 1
 
     def claim(self, config: Config, number: int) -> None:
         """From here on no other generation of this deployment is continued: not by us, nor by anybody else."""
-        claim = Claim(number, fingerprint(config), config.version, self.file)
+        place = "" if config.signing is None else config.signing.place
+        claim = Claim(number, fingerprint(config), config.version, self.file, place)
         self.writer.produce(config.topics.registry, *claim_record(config.deployment.name, claim))
         self.writer.flush()
         dying.at("generation-claimed")
@@ -131,40 +136,40 @@ class Generations:
 
     def build(self, config: Config, number: int) -> Built:
         """Make a generation from the registry, which has been read, and put it aside."""
+        self.checkpoint.attempt(number)
         facts = dict(self.registry.facts)
         _log.info("building generation %d from %d registered facts", number, len(facts))
         offsets = Offsets(config, self.transport)
         offsets.renewed = self.renewed
         starting = offsets.begin()
         samples = retried(lambda: sample(config, self.transport))
-        context = Context(config, number, 0, samples=samples, topic_ids=self.ids)
         # a fact is changed by who takes it up; the registry keeps its own
         copies = ((*key, msgspec.structs.replace(fact)) for key, fact in facts.items())
-        self._install(rebuild(copies, context, _Progress()), number)
+        self._install(copies, replace(self.boot(config, number), samples=samples))
         generation = Generation(number, fingerprint(config), json.dumps(starting), samples)
         control = config.topics.control
         return Built(generation, facts, {control: offsets.ends(control)})
 
-    def _install(self, rebuilt: Rebuilt, number: int) -> None:
-        """Put a new generation in place: topics, index, then the seeds of the states and the first words to others."""
-        for line in rebuilt.faults:
+    def _install(self, facts: Iterable[FactOf], boot: Boot) -> None:
+        """Put a new generation in place, aside: index, seeds of the states, topics; then answer what lies dormant."""
+        by_home, outputs = by_home_key(facts, Context(boot.config, boot.generation, 0))
+        rest = build(by_home, boot, None if self.spark is None else self.spark(), Estimate())
+        for line in rest.faults:
             _log.error("%s", line)
-        for reason in self.topics.ensure(rebuilt.topics).values():
+        outputs += rest.outputs
+        for reason in self.topics.ensure(rest.topics | own_receipts(outputs, boot.config.topics)).values():
             _log.warning("%s", reason)  # it was fit once; what is for it becomes dead letters (`closed.py`)
-        keys = {Key.parse(text): blob for text, blob in rebuilt.indexes.items()}
-        forwarding = {Key.parse(text): told for text, told in rebuilt.forwarding.items()}
-        reduced = {Key.parse(text): told for text, told in rebuilt.reduced.items()}
-        patiently(lambda: self.redis.publish(keys, number, 0, forwarding, reduced), say=_log.warning)
-        dying.at("generation-indexed")
-        for i, (text, blob) in enumerate(rebuilt.states.items()):
-            for seed in seeds(number, blob):
-                self.writer.send(text, seed)
-            if i == len(rebuilt.states) // 2:
-                dying.at("generation-half-seeded")
-        for output in rebuilt.outputs:
+        assert not misfits(outputs, boot.config.topics), "what would not fit is cut or split where it is made"
+        for output in outputs:
             self.writer.produce(output.topic, output.key, output.value)
         self.writer.flush()
         dying.at("generation-seeded")
+
+    def greet(self, config: Config, number: int) -> None:
+        """Begin the streams to and from other deployments anew, once the generation before says nothing any more."""
+        for key, message in greetings(Context(config, number, 0)):
+            self.writer.send(str(key), message)
+        self.writer.flush()
 
     def put_in_force(self, config: Config, number: int) -> None:
         """Have routing go by a generation whose index is complete, and drop those before it."""
@@ -185,15 +190,3 @@ def changed(before: dict[FactKey, Fact], now: dict[FactKey, Fact]) -> Iterable[t
     for key in before:
         if key not in now:
             yield key, None
-
-
-class _Progress:
-    """Says every few seconds how far a long step is."""
-
-    def __init__(self) -> None:
-        self.said = time.monotonic()
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if time.monotonic() - self.said > PROGRESS_S:
-            self.said = time.monotonic()
-            _log.info("rebuilding: %d of %d %s", done, total, what)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 import redis
 from confluent_kafka import KafkaException
@@ -28,18 +30,20 @@ from infra.signing_keys import SigningKeys
 from state.config import Config, load
 from state.control.agreed import Refusal, configuration_record, refusal_record
 from state.errors import ConfigError, HilcastError
-from state.idle_topics import idle
 from state.index_mark import Mark, Marks, is_whole
 from state.keys import index_keys
 from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
 from state.topics import guarded
 from state.warm import warm
-from streaming.agreement import file_hash, merged, proposal
+from streaming.agreement import file_hash, merged, own_changes, proposal
 from streaming.broker_clock import BrokerClock
 from streaming.checkpoint import Checkpoint, Generation
+from streaming.folders import open_folder
 from streaming.generations import Generations, Seeded
 from streaming.group_keeper import GroupKeeper
+from streaming.health import Health
+from streaming.idle_keeper import IdleKeeper
 from streaming.last_resort import LastResort
 from streaming.lease import Lease
 from streaming.metrics import MetricsServer
@@ -48,7 +52,7 @@ from streaming.progress import Committed, Committer, ProgressListener, group
 from streaming.queries import Queries
 from streaming.registry import RegistryReader, sinks
 from streaming.schema_shelf import RedisShelf
-from streaming.settings import session
+from streaming.settings import SUBMITTED, is_local, session
 from streaming.source_topics import followed
 from streaming.succession import Succession
 from streaming.timers import Timers
@@ -71,7 +75,7 @@ class Job:
         self.number = 0
         """Of the generation in force."""
         self.stopping, self.reloading = threading.Event(), threading.Event()
-        self.checkpoint = Checkpoint(config.deployment.checkpoint)
+        self.checkpoint = Checkpoint(open_folder(config))
         self.topics = TopicKeeper(config)
         self.keys = SigningKeys(config)
         self.redis = RedisIndex(config, keys=self.keys.current)
@@ -80,6 +84,8 @@ class Job:
         self.clock = BrokerClock(config)
         self.tuner = Tuner(self.transport)
         self.offsets = Offsets(config, self.transport)
+        self.idle = IdleKeeper(self.topics, self.offsets.holds, self.clock.now_ms, self.checkpoint)
+        self.health = Health()
         self.marks = Marks()
         """How far the index in Redis has been written."""
         self._marking = threading.Lock()
@@ -94,11 +100,23 @@ class Job:
     # ── from start to stop ──────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT."""
+        """Run until SIGTERM or SIGINT, and tell how it is meanwhile."""
+        has_port = self.config.settings.metrics_port is not None
+        server = MetricsServer(self.config, self.redis.figures, self.health) if has_port else None
+        if server is not None:
+            _log.info("metrics and health at port %d", server.port)
+        try:
+            self._run()
+        finally:
+            if server is not None:
+                server.close()
+
+    def _run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stopping.set())  # only a flag: py4j cannot be entered from here
         signal.signal(signal.SIGHUP, lambda *_: self.reloading.set())
         ids = self._prepare_topics()
+        self.health.say("standing by")
         self.lease = Lease(self.config)
         if not self.lease.acquire(self.stopping):
             self.lease.close()
@@ -122,9 +140,10 @@ class Job:
             self.offsets.renewed,
             0 if self.marks.committed is None else self.marks.committed.generation,
         )
-        self._remove_idle_topics()
+        self.health.say("starting Spark")
         spark = self._prepare()
-        self.checkpoint.record(_jvm_pid(spark))
+        self.health.jvm = _jvm_pid(spark)
+        self.checkpoint.record(self.health.jvm)
         listener = self.listener = ProgressListener(self.config, 0, self.lease.commit, self._committed_mark)
         spark.streams.addListener(listener)
         boot = self.generations.routing(self.config, 0)
@@ -139,10 +158,8 @@ class Job:
             self._look,
             self.topics.ids,
         )
+        self.generations.spark = self.queries.builder
         self._warming(self.queries.wake)
-        metrics = None if self.config.settings.metrics_port is None else MetricsServer(self.config, self.redis.figures)
-        if metrics is not None:
-            _log.info("metrics at port %d", metrics.port)
         if self.config.schemas is not None:
             shelf = RedisShelf(RedisIndex(self.config, keys=self.keys.current), self.config)
             self.waiting = WaitingKeeper(self.config, shelf, lambda records: self._lost("waiting", records))
@@ -150,28 +167,16 @@ class Job:
             self._begin()
             self._supervise()
         finally:
-            if metrics is not None:
-                metrics.close()
+            self.health.say("stopping")
             self._close(spark)
-
-    def _remove_idle_topics(self) -> None:
-        """Remove the delivery topics of clients that have held nothing for the stated time: nobody delivers yet."""
-        if self.config.settings.idle_topic_hours is None:
-            return
-        head = self.config.topics.deliver("")
-        empty = [t for t in retried(self.topics.existing) if t.startswith(head) and not self.offsets.holds(t)]
-        facts = (fact for (kind, *_), fact in self.registry.facts.items() if kind == "subscription")
-        gone = idle(self.config, empty, facts, retried(self.clock.now_ms))
-        if gone:
-            self.topics.delete(gone)
-            some = f"{', '.join(gone[:5])}{' ...' if len(gone) > 5 else ''}"
-            _log.info("removed %d delivery topics that nobody uses: %s", len(gone), some)
 
     def _prepare(self) -> SparkSession:
         """Compile the kernels while Spark starts."""
         _log.info("starting Spark; preparing the kernels meanwhile (compiled once, then kept)")
         kernels = threading.Thread(target=warm, args=(self.config,), name="kernels")
         kernels.start()
+        if SUBMITTED in os.environ or not is_local(self.config.settings.master):
+            kernels.join()  # executors are sent them with the code
         spark = session(self.config)
         kernels.join()
         return spark
@@ -194,6 +199,7 @@ class Job:
             succession = Succession(self.generations, self.queries, self.listener, self.config, alone=True)
             while not self.stopping.is_set() and not succession.step():
                 self.queries.restart_failed()
+                self.health.say("building a generation", succession.number)
                 time.sleep(0.05)
             if self.stopping.is_set():
                 return
@@ -220,8 +226,10 @@ class Job:
                 "the states of the generation": not self.offsets.reached(self.listener.latest.get("control"), seeded),
             }
             if not any(waits.values()):
+                self._tell_health()
                 print("ready", flush=True)
                 return
+            self.health.say("waiting for workers and states", self.number)
             what = ", ".join(name for name, is_awaited in waits.items() if is_awaited)
             if what != said and time.monotonic() - began > SAY_AFTER_S:
                 _log.info("waiting for %s", what)
@@ -244,6 +252,7 @@ class Job:
 
     def _supervise(self) -> None:
         while not self.stopping.wait(TICK_S):
+            self._tell_health()
             self.watch.look()
             self.queries.restart_failed()
             self._heed_claims()
@@ -253,6 +262,18 @@ class Job:
                 self._heed_configuration()
             if self.succession is None:
                 self._tune()
+
+    def _tell_health(self) -> None:
+        """Ready while both queries read their input; one that is started again is not."""
+        now = datetime.now(UTC)
+        said: dict[str, dict[str, object]] = {}
+        for name in ("control", "route"):
+            line = self.listener.latest.get(name)
+            said[name] = {"runs": self.queries.reads(name)}
+            if line is not None:
+                age = now - datetime.fromisoformat(line["began"])
+                said[name] |= {"lag": line["lag"], "batch_age_s": round(age.total_seconds(), 1)}
+        self.health.say("ready" if all(one["runs"] for one in said.values()) else "restarting", self.number, said)
 
     def _close(self, spark: SparkSession) -> None:
         self.queries.stop()
@@ -337,6 +358,11 @@ class Job:
         if self.reloading.is_set():
             self.reloading.clear()
             self._reload()
+        if self.registry.agreements.contested and self.registry.agreements.agreed is not None:
+            _log.warning(
+                "two configurations were sent as version %d: the last one counts", self.registry.agreements.version
+            )
+            self._propose(bytes(self.registry.agreements.agreed.shared))
         if self.queries.unreadable:
             _log.error("a state cannot be read: a new generation is built from the registry")
             self.succession = self._successor(self.config)
@@ -368,6 +394,8 @@ class Job:
         except ConfigError as error:
             _log.error("the file stays unread: %s", error)
             return
+        for table in own_changes(file, self.config):
+            _log.error("[%s] of the file is another than at the start: that is taken by a restart alone", table)
         agreed = self.registry.agreements.agreed
         self._propose(file.shared if agreed is None else merged(file, bytes(agreed.shared), joining=False))
 
@@ -419,6 +447,7 @@ class Job:
             writer=self.writer,
             route=self._follow,
             inboxes=self._keep_topics,
+            idle=self.idle.look,
             failures=lambda: self.queries.failures("route"),
             mark=self._mark,
         )

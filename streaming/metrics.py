@@ -1,7 +1,8 @@
-"""Live figures as Prometheus text, on a port of the driver if `[settings] metrics_port` is set."""
+"""Live figures as Prometheus text, and health, on a port of the driver if `[settings] metrics_port` is set."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import redis
 
 from state.config import Config
+from streaming.health import LIVE, READY, Health
 
 Sample = tuple[str, dict[str, str], float]
 
@@ -34,6 +36,10 @@ HELP = {
     "undeliverable_total": "deliveries that became dead letters, because their destination takes nothing now",
     "quarantined_total": "records that a query could not be got past: a bug of ours each",
     "lost_total": "records that Kafka deleted before a query, or who waits for schemas, had read them",
+    "entries_touched_total": "entries of parts that changes were about, at each broker that they reached",
+    "state_bytes_read_total": "bytes of parts' states that were unpacked; what a worker has kept is not",
+    "state_bytes_written_total": "bytes of parts' states that were packed",
+    "index_bytes_written_total": "bytes of the index that were written to Redis",
     "batch_seconds": "duration of the last batch",
     "lag": "records not read yet",
 }
@@ -48,6 +54,10 @@ _NAMES = {
     "undeliverable": "undeliverable_total",
     "entries_sent": "control_messages_total",
     "entries_offered": "control_messages_offered_total",
+    "entries_touched": "entries_touched_total",
+    "state_bytes_read": "state_bytes_read_total",
+    "state_bytes_written": "state_bytes_written_total",
+    "index_bytes_written": "index_bytes_written_total",
 }
 _LINKS = {"link": "link_copies_total", "link_wasted": "link_wasted_total"}
 
@@ -105,27 +115,36 @@ def render(found: Iterable[Sample], deployment: str) -> str:
 
 
 class MetricsServer:
-    """Answers GET /metrics on loopback, or where it is told to listen.
+    """Answers GET /metrics, /live and /ready on loopback, or where it is told to listen.
 
-    503 while Redis, which has the figures, is away; anything else is 404.
+    503 while Redis, which has the figures, is away, or the job is not as `health.py` says it should; else 404.
     """
 
-    def __init__(self, config: Config, figures: Callable[[], dict[str, str]]) -> None:
+    def __init__(self, config: Config, figures: Callable[[], dict[str, str]], health: Health) -> None:
         deployment = config.deployment.name
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                if self.path != "/metrics":
+                if self.path == "/metrics":
+                    self._metrics()
+                elif self.path in (LIVE, READY):
+                    is_well, said = health.answer(self.path)
+                    self._say(200 if is_well else 503, "application/json", json.dumps(said) + "\n")
+                else:
                     self.send_error(404)
-                    return
+
+            def _metrics(self) -> None:
                 try:
                     now = figures()
                 except redis.RedisError as error:
                     self.send_error(503, f"redis-away ({type(error).__name__})")
                     return
-                body = render(samples(now), deployment).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self._say(200, "text/plain; version=0.0.4", render(samples(now), deployment))
+
+            def _say(self, status: int, kind: str, text: str) -> None:
+                body = text.encode()
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

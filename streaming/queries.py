@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -29,6 +30,7 @@ from state.routing.envelope import input_topics
 from state.topics import inboxes
 from streaming import control, route
 from streaming.boot import Boot
+from streaming.building import Spark
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.last_resort import LastResort
 from streaming.offsets import Offsets
@@ -218,6 +220,17 @@ class Queries:
         # yet, while a control batch keeps the others busy
         self._spark.sparkContext.environment[QUERY_VARIABLE] = name
 
+    def builder(self) -> Spark:
+        """What generations are built by: the workers of control, as many as leave a core to what runs now."""
+        cores, runs = self._spark.sparkContext.defaultParallelism, any(not q.stopped for q in self._queries.values())
+        return Spark(self._spark.sparkContext, self._as_builder, max(1, cores - runs))
+
+    @contextmanager
+    def _as_builder(self) -> Iterator[None]:
+        with self._environment:
+            self._as("control")
+            yield
+
     def _later(self, query: _Query, what: str) -> None:
         """Say what happened, and try again a little later each time."""
         query.failures += 1
@@ -259,7 +272,12 @@ class Queries:
 
     def all_run(self) -> bool:
         """Whether both queries read their input."""
-        return all(query.running is not None and _reads(query.running) for query in self._queries.values())
+        return all(self.reads(name) for name in self._queries)
+
+    def reads(self, name: str) -> bool:
+        """Whether a query reads its input."""
+        running = self._queries[name].running
+        return running is not None and _reads(running)
 
     def runs(self, name: str) -> bool:
         """Whether a query is to run, though it may be waiting to be started again."""

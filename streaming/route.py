@@ -29,7 +29,7 @@ from streaming import dying
 from streaming.boot import Boot, Place
 from streaming.careful import Hand, pieces
 from streaming.index_cache import cache
-from streaming.settings import ROUTED, sink_options, source_options
+from streaming.settings import ROUTED, routing_tasks, sink_options, source_options
 
 _log = logger("route")
 
@@ -62,6 +62,7 @@ def start(
     """Start the route query; `lossy`: it goes on where Kafka has deleted what it has not read."""
     return (
         records(spark, boot.config, starting_offsets, lossy=lossy)
+        .coalesce(routing_tasks(spark))
         .mapInArrow(partial(route_batches, boot), ROUTED)
         .writeStream.format("kafka")
         .options(**sink_options(boot.config))

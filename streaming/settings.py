@@ -5,15 +5,29 @@ The figures beside them are medians of a batch on 2 cores.
 
 from __future__ import annotations
 
+import atexit
 import os
+import re
+import shutil
 import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
 
+from py4j.java_gateway import JavaGateway
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from infra.kafka.dialects import java
+from infra.secret_files import write_secret
 from state.config import Config
 from state.limits import OUTPUT_BYTES_MAX
+from streaming import code_archive
 from streaming.dying import DRIVER_VARIABLE
+
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set where `spark-submit` has started the driver, and its JVM before it."""
+SUBMIT_ARGUMENTS, SHELL = "PYSPARK_SUBMIT_ARGS", "pyspark-shell"
 
 WARM_VARIABLE = "HILCAST_WARM"
 """Holds the configuration (what deployments have in common of it) for which workers prepare before they begin."""
@@ -29,10 +43,6 @@ CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 SPARK = {
     # 200 shuffle partitions, the default, cost 13 s a batch; frozen into the checkpoint at first start
     "spark.sql.shuffle.partitions": "{shuffle_partitions}",
-    # the default file manager starts child processes for each log file: 92 ms against 23 ms a batch (local paths)
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -58,6 +68,13 @@ SPARK = {
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.redaction.regex": "(?i)secret|password|token|jaas|passphrase|credential",
+}
+
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+DIRECTORY = {
+    # where the checkpoint is a directory: the default file manager starts child processes for each log file, 92 ms
+    # against 23 ms a batch. Elsewhere the default one counts: only that one renames on HDFS
+    FILE_MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
 }
 
 LOCAL = {
@@ -105,29 +122,127 @@ def sink_options(config: Config) -> dict[str, str]:
     return SINK | {f"kafka.{name}": value for name, value in java(config).items()}
 
 
+def roomy(master: str) -> str:
+    """A local master with one thread more than it names: the one that routing never takes (`routing_tasks`).
+
+    >>> roomy("local[4]"), roomy("local"), roomy("local[2,3]"), roomy("spark://host:7077")
+    ('local[5]', 'local[2]', 'local[3,3]', 'spark://host:7077')
+    """
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(,\d+)?\])?", master)
+    if found is None:
+        return master
+    threads = (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+    return f"local[{threads + 1}{found[2] or ''}]"
+
+
+def routing_tasks(spark: SparkSession) -> int:
+    """How many tasks of the route query may run at once: all but one of those that Spark has room for.
+
+    A route task waits for the index that the control query writes. If such tasks had all the room, nobody would write
+    it: after Redis was emptied everything would stand still for ever.
+    """
+    return max(1, spark.sparkContext.defaultParallelism - 1)
+
+
 def session(config: Config) -> SparkSession:
     """The Spark session of one deployment."""
-    is_local = config.settings.master.startswith("local")
-    warm = {WARM_VARIABLE: config.shared.decode()} if len(config.shared) <= WARM_BYTES_MAX else {}
-    os.environ.update(warm)
-    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    given = SparkConf(_jvm=open_jvm(config).jvm)
+    submitted = SUBMITTED in os.environ
+    # whoever submits says where it runs, and may say more; the deployment's own table has the last word
+    master = str(given.get("spark.master")) if submitted else config.settings.master
+    settings = spark_settings(config, master)
+    if submitted:
+        settings = {name: value for name, value in settings.items() if not given.contains(name)} | dict(config.spark)
+    if not is_local(master):
+        settings |= _shipped(settings.get("spark.archives") or str(given.get("spark.archives", "")))
     # workers must have the same packages; where executors have them elsewhere, PYSPARK_PYTHON says so
-    if is_local or "PYSPARK_PYTHON" not in os.environ:
+    if is_local(master) or "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName(f"hilcast {config.deployment.name}").master(config.settings.master)
-    settings = {
-        name: value.format(shuffle_partitions=config.settings.shuffle_partitions) for name, value in SPARK.items()
-    }
-    jars = os.environ.get("HILCAST_SPARK_JARS")
-    settings |= {"spark.jars": jars} if jars else {"spark.jars.packages": CONNECTOR}
-    if is_local:
-        settings |= LOCAL
-    else:
-        settings |= {f"spark.executorEnv.{name}": value for name, value in warm.items()}
-    settings |= dict(config.spark)
+    builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def spark_settings(config: Config, master: str) -> dict[str, str]:
+    """Every setting of Spark for a deployment: ours, and over them those of its `[spark]`."""
+    warm = {WARM_VARIABLE: config.shared.decode()} if len(config.shared) <= WARM_BYTES_MAX else {}
+    os.environ.update(warm)
+    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    settings = {
+        name: value.format(shuffle_partitions=config.settings.shuffle_partitions) for name, value in SPARK.items()
+    }
+    settings |= {"spark.app.name": f"hilcast {config.deployment.name}", "spark.master": roomy(master)}
+    jars = os.environ.get("HILCAST_SPARK_JARS")
+    settings |= {"spark.jars": jars} if jars else {"spark.jars.packages": CONNECTOR}
+    if is_local(master):
+        settings |= LOCAL
+    if not is_remote(config.deployment.checkpoint):
+        settings |= DIRECTORY
+    settings |= {f"spark.executorEnv.{name}": value for name, value in warm.items()}
+    return settings | dict(config.spark)
+
+
+def is_remote(path: str) -> bool:
+    """Whether a checkpoint lies outside the directories of this host.
+
+    >>> [is_remote(path) for path in ("var/checkpoint", "/a:/b", "file:///a", "hdfs://h/a", "s3a://b/a")]
+    [False, False, False, True, True]
+    """
+    return re.match(r"(?!file:)[A-Za-z][\w+.-]*:/", path) is not None
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors are one process."""
+    return master.startswith("local[") or master == "local"
+
+
+def open_jvm(config: Config) -> JavaGateway:
+    """The driver's JVM, started now unless it runs: no context yet.
+
+    It reads its settings from a file that only its owner can read and that is gone once it runs. As arguments they
+    would be seen by everybody who can list processes, secrets and all.
+    """
+    if SparkContext._gateway is None and SUBMITTED not in os.environ:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "spark.properties")
+            write_secret(path, properties(spark_settings(config, config.settings.master)).encode())
+            given = os.environ.get(SUBMIT_ARGUMENTS)
+            try:
+                os.environ[SUBMIT_ARGUMENTS] = f"--load-spark-defaults --properties-file {path} {given or SHELL}"
+                SparkContext._ensure_initialized()
+            finally:
+                os.environ.pop(SUBMIT_ARGUMENTS)
+                os.environ.update({} if given is None else {SUBMIT_ARGUMENTS: given})
+    SparkContext._ensure_initialized()
+    return SparkContext._gateway
+
+
+def properties(settings: Mapping[str, str]) -> str:
+    r"""Settings as a file of Java properties.
+
+    >>> properties({"spark.a": "1", "spark.b": " C:\\x\n=y"})
+    'spark.a=1\nspark.b=\\u0020C:\\\\x\\u000a=y\n'
+    """
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+
+
+def _escaped(value: str) -> str:
+    plain = "".join(f"\\u{ord(c):04x}" if c < " " else "\\\\" if c == "\\" else c for c in value)
+    return f"\\u0020{plain[1:]}" if plain.startswith(" ") else plain
+
+
+def _shipped(archives: str) -> dict[str, str]:
+    """Settings that bring our code to executors, beside the archives that there are."""
+    folder = tempfile.mkdtemp(prefix="hilcast-code-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors that come later fetch it, too
+    path = Path(folder, f"{code_archive.FOLDER}.tar.gz")
+    code_archive.pack(path)
+    ours = f"{path}#{code_archive.FOLDER}"
+    return {
+        "spark.archives": f"{archives},{ours}" if archives else ours,
+        "spark.executorEnv.PYTHONPATH": code_archive.FOLDER,
+    }

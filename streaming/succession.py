@@ -2,7 +2,8 @@
 
     build      from what the registry says now, in a thread; routing and control go on as they are
     claim      from here on the old one is never continued: a crash ends in a new generation from the registry
-    control    the old control query stops; what the registry said since is amended (`Amend`); the new one starts
+    control    the old control query stops; what the registry said since is amended (`Amend`), other deployments are
+               greeted; the new one starts
     settle     until what was amended is in force in the new index, as `hilcast wait` judges it; nothing that control
                does in the meantime is committed, so that nobody believes it to be in force
     in force   the checkpoint is the new one's, and routing goes by it from its next task on
@@ -93,6 +94,7 @@ class Succession:
 
     def _alone(self) -> Iterator[bool]:
         yield from self._until_built()
+        yield from self._insistently(self._greet)
         self._put_in_force()
         self._take_over()
         self._adopt()
@@ -105,6 +107,7 @@ class Succession:
         self._listener.hold("control")
         self._queries.stop("control")
         yield from self._insistently(self._amend)
+        yield from self._insistently(self._greet)
         self._take_over()
         yield from self._until_settled()
         yield from self._until_whole()
@@ -150,6 +153,9 @@ class Succession:
         writer.flush()
         dying.at("generation-amended")
         _log.info("generation %d takes over; %d facts are new since it was built", self.number, n)
+
+    def _greet(self) -> None:
+        self._generations.greet(self.config, self.number)
 
     def _take_over(self) -> None:
         self._queries.succeed(self._boot(), self.generation)

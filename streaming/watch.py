@@ -4,11 +4,11 @@
     every second   index parts that Redis lost; groups; figures for `status` and the metrics
     every 5 s      topics that were deleted under us, delivery topics some at a time; destinations that nothing can be
                    written to (at once, where the route query has failed); topics that a pattern of sources matches;
-                   transactions left open
+                   transactions left open; delivery topics that nobody uses
 
 What there is to look after is counted as facts come and go, and Kafka is asked for topics by name: a look costs what it
 is about, not what there is. Only who does not know the names asks for all topics: sources by pattern, inboxes of
-clients' own.
+clients' own, topics that nobody uses.
 
 A duty that Kafka or Redis does not let it do now is done the next time.
 """
@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import redis
 from confluent_kafka import KafkaException
@@ -26,6 +27,7 @@ from confluent_kafka import KafkaException
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger
 from state.config import Config
+from state.control.facts import Fact
 from state.control.protocol import Renew, Republish
 from state.errors import HilcastError
 from state.keys import Key, index_keys
@@ -54,6 +56,12 @@ HEARTBEAT_S = 30.0
 SAY_AGAIN_S = 10.0
 """The same trouble is not told more often."""
 _log = logger("watch")
+
+
+class Idle(Protocol):
+    """Looks after delivery topics that nobody uses (`idle_keeper.py`)."""
+
+    def __call__(self, facts: Iterable[Fact], *, stumbled: bool = False) -> None: ...
 
 
 @dataclass
@@ -85,10 +93,11 @@ class Watch:
         failures: Callable[[], int],
         mark: Callable[[], bool],
         inboxes: Callable[[Mapping[str, str]], None] = lambda ids: None,
+        idle: Idle | None = None,
     ) -> None:
         """`failures`: how often the route query has failed; `mark`: whether Redis is as far as it was once.
 
-        `inboxes` is told Kafka's ids of clients' own inboxes, where they have some.
+        `inboxes` is told Kafka's ids of clients' own inboxes, where they have some; `idle` removes delivery topics.
         """
         self._mark = mark
         self.config = config = boot.config
@@ -101,7 +110,7 @@ class Watch:
         for key, fact in registry.facts.items():
             self._wanted.follow(key, fact)
         self.redis, self.topics, self.writer = redis, topics, writer
-        self._route, self._inboxes = route, inboxes
+        self._route, self._inboxes, self._idle = route, inboxes, idle
         self.clock, self._ended = clock, ended
         self._keys = index_keys(config, config.deployment.hosts)
         self._closed = ClosedDestinations(topics, redis, boot.generation)
@@ -121,6 +130,7 @@ class Watch:
             _Duty(WATCH_S, self._regroup),
             _Duty(WATCH_S, self._note),
             _Duty(TOPICS_S, self._watch_topics),
+            _Duty(TOPICS_S, self._watch_idle),
             _Duty(TOPICS_S, self.watch_destinations),
             _Duty(TOPICS_S, self._watch_sources),
             _Duty(TOPICS_S, self._watch_inboxes),
@@ -243,6 +253,12 @@ class Watch:
         """Recreate what was deleted under us; stop if that would hide a loss."""
         self._guard_topics()
         self._recreated(self.topics.ensure_needed(but=self._ids, own=False))
+
+    def _watch_idle(self) -> None:
+        """Remove delivery topics of clients that have held nothing for the stated time."""
+        if self._idle is not None:
+            facts = (fact for (kind, *_), fact in self.registry.facts.items() if kind == "subscription")
+            self._idle(facts, stumbled=self._failures() != self._stumbled)
 
     def watch_destinations(self) -> None:
         """Recreate destinations before the sink gives up; close those that it cannot write to."""

@@ -21,7 +21,7 @@ from state.compiled_part import compile_part
 from state.config import parse
 from state.control.context import Context
 from state.control.fates import HELD_BACK
-from state.control.part import Part, decode_state
+from state.control.part import Part
 from state.errors import HilcastError
 from state.explain import NOT_REACHED, Event, Registered, Seen, explained
 from state.keys import Key
@@ -83,7 +83,7 @@ class Simulated:
 
     def state(self, key):
         blob = self.deployment.states.get(str(key))
-        return None if blob is None else decode_state(blob)
+        return None if blob is None else Part(key, blob, Context(self.deployment.config, 1, 1)).state
 
     def fates(self, key, neighbour, entries):
         blob = self.deployment.states.get(str(key))

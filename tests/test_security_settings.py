@@ -145,7 +145,10 @@ def test_all_of_it_but_the_key_is_in_common(tmp_path: Path) -> None:
         ("[limits.types.u]\nboxes = 1", "limits.types.u: is no event type"),
         (OWN + "[limits.clients.a]\nbox = 1", "limits.clients.a.box: unknown key; did you mean 'boxes'?"),
         ('[signing]\nkey_file = ""', "signing.key_file: must name a file"),
-        ("[settings]\nidle_topic_hours = 5", "settings.idle_topic_hours: must be at least delivery_retention_hours"),
+        ('[security.clients.a]\nprincipal = "User:hilcast"', "security.clients.a.principal: User:hilcast is the job's"),
+        ("[security.clients.hilcast]\n", "security.clients.hilcast.principal: User:hilcast is the job's"),
+        ('[security]\noperators = ["User:hilcast"]', "security.operators: User:hilcast is the job's"),
+        ("[settings]\nidle_topic_hours = 0", "settings.idle_topic_hours: must be a number above 0"),
     ],
 )
 def test_each_fault_is_named_with_its_place(text: str, fault: str) -> None:

@@ -26,7 +26,7 @@ HOOKS = (
     "route-after-sink",
     "route-mid-sink",  # some outputs of a task are in Kafka
     "generation-claimed",  # in the registry, nothing else
-    "generation-indexed",  # Redis has the new index, control no seeds
+    "generation-indexed",  # Redis has the new index of a part, control no seed of it
     "generation-half-seeded",
     "generation-seeded",  # generation.json still names the old one
     "generation-recorded",

@@ -39,6 +39,7 @@ _OPERATIONS: dict[str, AclOperation] = {
     "alter": AclOperation.ALTER,
     "describe": AclOperation.DESCRIBE,
     "describe-configs": AclOperation.DESCRIBE_CONFIGS,
+    "alter-configs": AclOperation.ALTER_CONFIGS,
 }
 _RESOURCE_OF = {value: name for name, value in _RESOURCES.items()}
 _PATTERN_OF = {value: name for name, value in _PATTERNS.items()}

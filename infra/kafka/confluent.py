@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from operator import methodcaller
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -23,6 +24,10 @@ T = TypeVar("T")
 _TIMEOUT_S = 10.0
 _FETCHED_MAX = 10_000
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+_given_headers = methodcaller("headers")
+"""Calls it in a way that looks for errors: where Python calls `message.headers()` often, it takes a short cut that
+leaves one pending, to be raised by whatever comes next.
+"""
 _SILENT = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 
 
@@ -229,7 +234,7 @@ def _usable(message: Message) -> bool:
 def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
     """Its headers; where the client cannot read a name, because it is no UTF-8, it gives none of them."""
     try:
-        return tuple(message.headers() or ())
+        return tuple(_given_headers(message) or ())
     except (SystemError, UnicodeDecodeError):  # the first is what confluent-kafka makes of the second
         return ((UNREADABLE, None),)
 

@@ -9,7 +9,10 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -30,6 +33,9 @@ _REFUSED = (
     KafkaError.TOPIC_EXCEPTION,  # no name for a topic, or one that Kafka cannot tell from another
     KafkaError.POLICY_VIOLATION,
 )
+FENCE = "min.insync.replicas"
+FENCED = "32767"
+"""More than there are replicas: Kafka takes nothing into the topic from who wants all of them to have it."""
 _log = logger("topics")
 NAMED_MAX = 2000
 """Topics that are asked for by name; of more, all that there are cost less."""
@@ -51,6 +57,8 @@ class TopicKeeper:
         self.config = config
         self.admin = AdminClient(librdkafka(config))
         self._seen: set[str] = set()
+        self._unfenced: dict[str, str] = {}
+        """Of fenced topics that had a value of their own there: that value."""
 
     def existing(self, timeout_s: float = 10.0) -> set[str]:
         """Names of all topics of the cluster."""
@@ -187,17 +195,10 @@ class TopicKeeper:
     def found(self, names: Iterable[str]) -> dict[str, Found]:
         """How each of these topics is kept that exists."""
         described = self._described(names)
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in described]
-        settings: dict[str, dict[str, str]] = {}
-        for resource, future in (
-            self.admin.describe_configs(resources, request_timeout=30.0).items() if resources else ()
-        ):
-            try:
-                entries = future.result().values()
-                settings[resource.name] = {entry.name: entry.value for entry in entries if entry.value is not None}
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise away(self.config.deployment.kafka, error.args[0].str()) from error
+        settings = {
+            name: {entry.name: entry.value for entry in entries.values() if entry.value is not None}
+            for name, entries in self._settings(described).items()
+        }
         return {
             name: Found(
                 str(topic.topic_id),
@@ -207,6 +208,55 @@ class TopicKeeper:
             )
             for name, topic in described.items()
         }
+
+    # ── fences ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fenced(self, names: Iterable[str]) -> set[str]:
+        """Which of these topics take nothing now."""
+        return {name for name, entry in self._fences(names).items() if entry.value == FENCED}
+
+    def fence(self, names: Collection[str]) -> None:
+        """Have Kafka take nothing into these topics: writers wait."""
+        for name, entry in self._fences(names).items():
+            if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value and entry.value != FENCED:
+                self._unfenced[name] = str(entry.value)
+        self._alter(dict.fromkeys(names, FENCED))
+
+    def lift(self, names: Collection[str]) -> None:
+        """Have Kafka take again what is written to these topics."""
+        self._alter({name: self._unfenced.pop(name, None) for name in names})
+
+    def _fences(self, names: Iterable[str]) -> dict[str, ConfigEntry]:
+        return {name: entries[FENCE] for name, entries in self._settings(names).items() if FENCE in entries}
+
+    def _settings(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
+        """What Kafka says of how these topics are kept, as far as they exist and it says anything."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
+        answers = self.admin.describe_configs(resources, request_timeout=30.0) if resources else {}
+        settings = {}
+        for resource, future in answers.items():
+            try:
+                settings[resource.name] = future.result()
+            except KafkaException as error:
+                if error.args[0].code() not in _ABSENT:
+                    raise away(self.config.deployment.kafka, error.args[0].str()) from error
+        return settings
+
+    def _alter(self, values: Mapping[str, str | None]) -> None:
+        """Set the fence of each topic, or leave it to the cluster (None); one that is not there is no error."""
+        resources = []
+        for name, value in sorted(values.items()):
+            kind = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+            entry = ConfigEntry(FENCE, value, incremental_operation=kind)
+            resources.append(ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]))
+        answers = self.admin.incremental_alter_configs(resources, request_timeout=30.0) if resources else {}
+        for resource, future in answers.items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    reason = f"cannot set {FENCE} of {resource.name!r}: {error.args[0].str()}"
+                    raise HilcastError("kafka-topic", reason) from error
 
     def unfit(self, names: Iterable[str], unseen: str | None = None) -> dict[str, str]:
         """Those of these topics that nothing can be delivered to, with the reason.

@@ -5,6 +5,7 @@
       server.pem                 key and certificate of Kafka, and of a Redis that speaks TLS
       {user}.password            of one principal; made once
       {user}.toml                the configuration with which this principal works: `hilcast --config …`
+      {user}.properties          the same for any other program on librdkafka: `kcat -F …`
       signing.key                of the job and of operators, unless the configuration names one
 
 `bootstrap` is Kafka's super user: it makes principals, rights and topics, and nothing else should use it.
@@ -105,6 +106,9 @@ class Credentials:
             tables["signing"] = {name: str(path) for name, path in files.items()}
         path = self.folder / f"{user}.toml"
         write_secret(path, written(tables).encode())
+        settings = {"bootstrap.servers": config.deployment.kafka, **self.kafka(user)}
+        lines = [f"{name}={value}\n" for name, value in settings.items()]
+        write_secret(self.folder / f"{user}.properties", "".join(lines).encode())
         return path
 
     def _signing_key(self) -> Path:

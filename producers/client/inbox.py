@@ -224,8 +224,8 @@ def require_own(transport: Transport, client: str, topic: str, kept: Kept) -> No
     except HilcastError as error:
         raise HilcastError(
             "kafka-topic",
-            f"{client} has no inbox {topic!r}, and may not make it ({error.reason}): an operator does, "
-            f"with `hilcast client add {client}`",
+            f"{client} has no inbox {topic!r} that this principal may use, nor may it make one ({error.reason}): "
+            f"an operator does, with `hilcast client add {client}`",
         ) from error
 
 

@@ -16,7 +16,7 @@ from producers.commands.output import print_json
 from producers.fence import Fence
 from state.changes import Changes, changes
 from state.config import Config, load
-from state.control.agreed import Agreed, Agreements, configuration_record
+from state.control.agreed import CONFIGURATION, Agreed, Agreements, configuration_record
 from state.control.facts import Fact, decode_fact
 from state.errors import HilcastError
 from state.messages import Output
@@ -36,6 +36,9 @@ def apply(chosen: argparse.Namespace) -> int:
         before = config.adopting(bytes(agreed.shared), agreed.version)
         config = config.fitted_with(before.fitted)  # what the router chose stays
         found = changes(before, config, [(*key, fact) for key, fact in facts.items()])
+        for name in _elsewhere(agreements, config):
+            reason = "[signing] of this file is not what it was started with; if it should be, start it anew"
+            print(f"needs-restart: deployment {name}: {reason}", file=sys.stderr)
         if not chosen.json:
             print(_for_people(found))
         if chosen.dry_run or not found:
@@ -43,7 +46,7 @@ def apply(chosen: argparse.Namespace) -> int:
                 print_json({"version": agreed.version, "changes": asdict(found), "applied": False})
             return 0
         version = _send(transport, config, agreed.version + 1, config.shared)
-        _until_in_force(transport, config, version, chosen.timeout)
+        version = _until_taken(transport, config, version, chosen.timeout)
         if chosen.json:
             print_json({"version": version, "changes": asdict(found), "applied": True})
         else:
@@ -83,6 +86,12 @@ def _read(transport: Transport, config: Config) -> tuple[Agreements, dict[tuple[
     return agreements, facts
 
 
+def _elsewhere(agreements: Agreements, config: Config) -> list[str]:
+    """Deployments that have their signing keys, or none, elsewhere than this file says: no record can change that."""
+    place = "" if config.signing is None else config.signing.place
+    return sorted(name for name, claim in agreements.claims.items() if place and claim.signing != place)
+
+
 def _agreed(agreements: Agreements) -> Agreed:
     if agreements.agreed is None:
         raise HilcastError("not-running", "no job has run with this prefix yet: start it with `hilcast run`")
@@ -97,6 +106,32 @@ def _send(transport: Transport, config: Config, version: int, shared: bytes) -> 
     transport.send(signed(Output(config.topics.registry, *configuration_record(version, shared)), ring))
     transport.flush()
     return version
+
+
+def _until_taken(transport: Transport, config: Config, version: int, timeout_s: float) -> int:
+    """Return the version under which this configuration is in force; `overtaken` if another one was sent beside it."""
+    _until_in_force(transport, config, version, timeout_s)
+    sent = _sent(transport, config, version)
+    if all(shared == config.shared for shared in sent):
+        return version
+    if sent[-1] != config.shared:
+        reason = (
+            f"another configuration was sent as version {version} at the same time, and counts: look, and apply again"
+        )
+        raise HilcastError("overtaken", reason)
+    # some may have taken the other one: deployments then agree on the last under the next version
+    _until_in_force(transport, config, version + 1, timeout_s)
+    return version + 1
+
+
+def _sent(transport: Transport, config: Config, version: int) -> list[bytes]:
+    """Every configuration that was sent under a version, as far as the registry has them still."""
+    found = []
+    for record in genuine_ones(every(transport, config.topics.registry), keyring(config)):
+        agreements = Agreements()
+        if record.key == CONFIGURATION and agreements.take(record.key, record.value) and agreements.version == version:
+            found.append(bytes(_agreed(agreements).shared))
+    return found
 
 
 def _until_in_force(transport: Transport, config: Config, version: int, timeout_s: float) -> None:

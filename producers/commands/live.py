@@ -21,6 +21,7 @@ from producers.commands.output import Style, print_json, table
 from producers.commands.shared_topics import by_broker, methods_for_people
 from producers.progress_lines import progress_lines
 from state.config import Config, load
+from state.keys import index_keys
 from state.redis_index import RedisIndex
 
 ALWAYS = ("routed", "unmatched", "copies", "dead_letters", "entries_offered", "entries_sent")
@@ -67,7 +68,10 @@ def figures(config: Config) -> dict[str, object]:
     """The counts that the job keeps in Redis, and what follows from them; why there are none if Redis is away."""
     index = RedisIndex(config, timeout_s=2.0)
     try:
-        return counted(index.figures())
+        building = index.building(index.current()[1])
+        parts = len(index_keys(config, config.deployment.hosts))
+        said = {} if building is None else {"building": f"generation {building[0]}: {building[1]} of {parts} parts"}
+        return said | counted(index.figures())
     except redis.RedisError as error:
         return {"redis": f"away ({type(error).__name__})"}
     finally:

@@ -93,6 +93,7 @@ def client_add(chosen: argparse.Namespace) -> int:
     name = chosen.name
     if not NAME.fullmatch(name):
         raise HilcastError("bad-usage", f"the name of a client must match {NAME.pattern}, not {name!r}")
+    _check_principal(config, name)
     deliveries = {config.topics.deliver(name): destination(config, config.topics.deliver(name))}
     created = TopicKeeper(config).create(topics_of(config, name) if config.security.own else deliveries)
     print(f"topics: {', '.join(created) or 'all are there'}")
@@ -105,6 +106,14 @@ def client_add(chosen: argparse.Namespace) -> int:
     if "sasl.mechanism" in config.kafka or "sasl.mechanisms" in config.kafka:
         _password(config, name, chosen.password_file)
     return 0
+
+
+def _check_principal(config: Config, name: str) -> None:
+    """Refuse a client that would be somebody who may do more than a client."""
+    principal = config.security.client(name).principal
+    others = {config.security.job: "the job's", f"User:{config.kafka.get('sasl.username')}": "your own"}
+    if principal in others:
+        raise HilcastError("bad-usage", f"the client {name} would be {principal}, which is {others[principal]}")
 
 
 def _password(config: Config, name: str, file: Path | None) -> None:

@@ -15,6 +15,7 @@ from producers.cli import config_path
 from producers.commands.output import print_json
 from state.access import grants
 from state.config import Config, load
+from state.errors import HilcastError
 from state.topics import of_client
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def _furnish(services: LocalServices, config: Config, path: Path) -> None:
     security, directory, url = config.security, path.resolve().parent, services.redis
     job, operators = user_of(security.job), [user_of(principal) for principal in security.operators]
     clients = {name: user_of(client.principal) for name, client in security.clients.items()}
+    for user in {BOOTSTRAP, INSPECTOR} & {job, *operators, *clients.values()}:
+        raise HilcastError("bad-config", f"[security]: the name {user!r} is taken here by a user of Kafka or Redis")
     files = {}
     for user in dict.fromkeys([BOOTSTRAP, job, *operators, *clients.values()]):
         redis_user = job if user == job else INSPECTOR if user in operators else None

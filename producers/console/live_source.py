@@ -46,8 +46,6 @@ PARTS_KEPT = 128
 """Compiled parts that are kept for whoever asks next."""
 LOOK_S = 1.0
 """How old the version vector may be that an answer goes by."""
-GENERATIONS_AHEAD = 4
-"""Generations after the one in force that are looked for: those that failed leave numbers out."""
 
 
 class LiveSource:
@@ -81,9 +79,7 @@ class LiveSource:
     def _standing(self, index: RedisIndex) -> Standing:
         run, generation = index.current()
         versions = {} if generation is None else index.vector(generation)[1]
-        ahead = range((generation or 0) + 1, (generation or 0) + 1 + GENERATIONS_AHEAD)
-        written = [(n, parts) for n, parts in zip(ahead, index.written(ahead), strict=True) if parts]
-        return Standing(run, generation, versions, written[-1] if written else None, index.figures())
+        return Standing(run, generation, versions, index.building(generation), index.figures())
 
     def _reader(self, deployment: str) -> PartReader:
         if deployment not in self._readers:

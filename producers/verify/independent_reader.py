@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -157,12 +157,30 @@ def _format(record: Record, source: Source | None) -> Format | None:
 def _foreign(record: Record, source: bytes | None, type_name: str, config: Config) -> str | None:
     """Why a publication is refused by who may do what."""
     kind, client = config.topics.client_of(record.topic) or ("", "")
-    if config.security.own and kind == "publications" and not config.security.may_publish(client, _text(source)):
-        return "not-yours"
+    if config.security.own and kind == "publications":
+        named = [_text(source), *_named_besides(record)]
+        if not all(config.security.may_publish(client, one) for one in named):
+            return "not-yours"
     limit = config.limits.of(client, type_name).event_bytes
     kept = [(name, value) for name, value in record.headers if not name.startswith(OUR_HEADERS)]
     size = _header_bytes(kept) + len(record.key or b"") + len(record.value or b"")
     return "over-quota" if limit is not None and size > limit else None
+
+
+def _named_besides(record: Record) -> Iterator[str]:
+    """Sources that a record names in any place, as a reader might take them."""
+    yield from (_text(value) for name, value in record.headers if name.lower() == "ce_source" and value)
+    if _is_structured(record):
+        try:
+            members = json.loads(_text(record.value), object_pairs_hook=_Members, parse_int=float)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(members, _Members):
+            yield from (text for name, text in members if name == "source" and isinstance(text, str))
+
+
+class _Members(list[tuple[str, object]]):
+    """The members of a JSON object, none left out."""
 
 
 def _misnamed(record: Record) -> str | None:

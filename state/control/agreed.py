@@ -33,6 +33,8 @@ class Claim(msgspec.Struct, frozen=True):
     """The version of the configuration that it was made from."""
     file: str = ""
     """A hash of the file with which the deployment was started last."""
+    signing: str = ""
+    """Where it has its signing keys (`Signing.place`), if it has some."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -47,6 +49,8 @@ class Agreements:
 
     def __init__(self) -> None:
         self.agreed: Agreed | None = None
+        self.contested = False
+        """Whether two configurations were sent under the version that is agreed on: some may have taken the first."""
         self.claims: dict[str, Claim] = {}
         self.refusals: dict[str, Refusal] = {}
 
@@ -71,6 +75,10 @@ class Agreements:
                 agreed = msgspec.json.decode(value, type=Agreed)
                 if agreed.version < self.version:
                     return False
+                known = self.agreed
+                same = known is None or agreed.version > known.version or bytes(agreed.shared) == bytes(known.shared)
+                # the last one counts, as for whoever reads what compaction left
+                self.contested = not same or (self.contested and known is not None and agreed.version == known.version)
                 self.agreed = agreed
             elif kind == "generation":
                 claim = msgspec.json.decode(value, type=Claim)

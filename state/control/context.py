@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from state.advertisements.normal import Normaliser
 from state.advertisements.observations import Observations
 from state.config import Config, Topics
+from state.control.journal import SEALED_SHARE, Kept
 from state.control.overlap import Sides, Wordings
 from state.control.samples import Sample, observed
 from state.messages import Output
@@ -41,6 +43,10 @@ class Context:
     """Records, by topic, partition and offset, that are not handled: they are answered as if that failed inside."""
     sides: Sides = field(default_factory=Sides, repr=False)
     """What this process keeps from batch to batch to decide overlaps with (`selection.py`)."""
+    parts: Kept[Any] = field(default_factory=Kept, repr=False)
+    """Parts that this process keeps unpacked from batch to batch (`journal.py`)."""
+    sealed_share: int = SEALED_SHARE
+    """How long a part's state may grow before everything is packed again; another one in tests alone."""
     _observed: dict[str, tuple[Observations, Normaliser]] = field(default_factory=dict, repr=False)
     _wordings: dict[str, Wordings] = field(default_factory=dict, repr=False)
 

@@ -80,6 +80,8 @@ class Fact(msgspec.Struct, kw_only=True):
     deployment: str | None = None
     """Who wrote it, and in which `generation`; None: a version that did not say."""
     generation: int = 0
+    recent: list[int] | msgspec.UnsetType = msgspec.UNSET
+    """Where changes are limited: how many its client had made of late (`quotas.py`), for a new generation to know."""
 
     @property
     def origin(self) -> tuple[str, int, int]:
@@ -94,7 +96,8 @@ class Fact(msgspec.Struct, kw_only=True):
 
 def encode_fact(fact: Fact) -> bytes:
     """A fact as readable JSON for the registry; its parts are left out, since they follow from filter and kind."""
-    return msgspec.json.encode({**msgspec.structs.asdict(fact), "parts": [], "format": FORMAT})
+    known = {name: value for name, value in msgspec.structs.asdict(fact).items() if value is not msgspec.UNSET}
+    return msgspec.json.encode({**known, "parts": [], "format": FORMAT})
 
 
 def decode_fact(value: bytes) -> Fact:

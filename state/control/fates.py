@@ -40,7 +40,7 @@ def count(reduction: Reduction, held_back: int | None, size: int) -> dict[str, i
     withheld         entries (mics: ranges; merging: boxes) that these make unnecessary
     ranges           mics: ranges that the entries were mapped to
     negative_boxes   negative space: boxes of what no forwarded entry covers (hybrid keeps none between decisions)
-    bytes            size of the reduction's state; `size` is that of its encoding
+    bytes            size of the reduction's state, as it was packed last
 
     Cost: O(entries), less than that of the encoding.
     """

@@ -209,7 +209,7 @@ def _home(key: Key, state: bytes | None, some: Sequence[Taken], context: Context
 
 
 def _part(key: Key, state: bytes | None, some: Sequence[Taken], context: Context) -> Result:
-    part = Part(key, state, context)
+    part = Part.of(key, state, context)
     publish = False
     for _, message in some:
         if isinstance(message, Change):
@@ -220,9 +220,13 @@ def _part(key: Key, state: bytes | None, some: Sequence[Taken], context: Context
             publish = True
     result = part.finish()
     if publish:
-        result.index = result.index or compile_part(part.compiled())
+        if result.index is None:
+            result.index = compile_part(part.compiled())
+            result.figures["index_bytes_written"] = len(result.index)
         result.forwarding = part.forwarding(part.neighbours)
         result.reduced = part.reduced(part.neighbours)
+    if result.state is not None:
+        context.parts.keep(str(key), result.state, part)
     return result
 
 

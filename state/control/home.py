@@ -28,8 +28,8 @@ from state.compiled_part import LocalEntry
 from state.control.context import Context, Result
 from state.control.facts import Fact, Kind, Name, decode_fact, encode_fact, ending
 from state.control.placement import Placement, Placing
-from state.control.protocol import Advertised, Amend, Expire, Forget, Resync, encode
-from state.control.quotas import Changes, Quotas
+from state.control.protocol import Advertised, Amend, Change, Expire, Forget, Resync, encode
+from state.control.quotas import Changes, Quotas, recent
 from state.control.streams import Outbox
 from state.control.travelling import Filters, Travelling, TravellingState
 from state.errors import ENVIRONMENT, HilcastError
@@ -152,6 +152,8 @@ class Home:
         wide = fact.wide if fact.grid == self.grid.hash else None
         fact.parts, fact.wide = [], None
         self.state.facts[name.kind][name.id] = fact
+        if fact.recent is not msgspec.UNSET:
+            self.quotas.recall(self._changes(), self._client(name, fact), fact.recent)
         if not fact.live:
             return
         try:
@@ -246,6 +248,7 @@ class Home:
             parts=[] if live is None else live.parts,
             groups=event.groups,
             topic_id=self.context.topic_ids.get(record.topic),
+            recent=self._recent(client),
         )
         self.state.facts[name.kind][name.id] = fact
         self.quotas.count(name.kind, client, live is None)
@@ -277,6 +280,7 @@ class Home:
             live=False,
             parts=[] if known is None else known.parts,
             topic_id=self.context.topic_ids.get(record.topic),
+            recent=self._recent(parted(name.id)[0] or ""),
         )
         self.state.facts[name.kind][name.id] = fact
         if known is not None and known.live:
@@ -304,11 +308,18 @@ class Home:
     def _change(self, record: Record) -> None:
         """Count a control event that is new here, or raise that it is one too many."""
         _, client = speaker(record.topic, self.context.config)
-        if client is None or self.quotas.of(client).changes_per_minute is None:
-            return
+        if client is not None and self.quotas.of(client).changes_per_minute is not None:
+            self.quotas.change(self._changes(), client, record.timestamp_ms)
+
+    def _changes(self) -> Changes:
         if self.state.changes is msgspec.UNSET:
             self.state.changes = {}
-        self.quotas.change(self.state.changes, client, record.timestamp_ms)
+        return self.state.changes
+
+    def _recent(self, client: str) -> list[int] | msgspec.UnsetType:
+        """What a fact tells of its client's changes, where they are limited."""
+        known = {} if self.state.changes is msgspec.UNSET else self.state.changes
+        return recent(known[client]) if client in known else msgspec.UNSET
 
     def _client(self, name: Name, fact: Fact) -> str:
         """Whose quota a registration is counted to."""
@@ -433,25 +444,33 @@ class Home:
         self.outputs.append(Output(self.context.topics.registry, name.in_registry(self.key), encode_fact(fact)))
 
     def finish(self) -> Result:
-        """Emit the changes of this batch, one stream each, and pack the state."""
+        """Emit the changes of this batch, and pack the state."""
+        control = self.context.topics.control
+        self.outputs += [Output(control, to.encode(), encode(change)) for to, change in self.tell()]
+        return Result(self.encoded(), self.outputs, None, self.topics, self.figures, faults=self.faults)
+
+    def tell(self) -> list[tuple[str, Change]]:
+        """Decide what each part is told of this batch, one stream each; then there is nothing left to say."""
         self._settle()
         if self.state.changes is not msgspec.UNSET:
             self.quotas.forget_old(self.state.changes)
         for part in self.snapshots:
             self.puts[part] = self.everything(part)
         outbox = Outbox(self.key, self.context.generation, self.dialect, self.state.sequences)
-        for part in sorted({*self.puts, *self.drops, *self.snapshots}):
-            self._tell(part, outbox)
-        state = formats.write(FORMAT, self.state)
-        return Result(state, self.outputs, None, self.topics, self.figures, faults=self.faults)
+        parts = sorted({*self.puts, *self.drops, *self.snapshots})
+        return [told for part in parts for told in self._told(part, outbox)]
 
-    def _tell(self, part: str, outbox: Outbox) -> None:
+    def encoded(self) -> bytes:
+        """The state of this key, packed."""
+        return formats.write(FORMAT, self.state)
+
+    def _told(self, part: str, outbox: Outbox) -> list[tuple[str, Change]]:
         snapshot = part in self.snapshots
         puts = list(self.puts.get(part, {}).values())
         drops = [] if snapshot else sorted(self.drops.get(part, set()))
         if not (puts or drops or snapshot):
-            return
-        messages = outbox.change(
+            return []
+        return outbox.change(
             str(Key(self.key.broker, self.key.type, part)),
             snapshot=snapshot,
             local=[x for x in puts if isinstance(x, LocalEntry)],
@@ -459,8 +478,6 @@ class Home:
             removed=[name.id for name in drops if name.kind is Kind.SUBSCRIPTION],
             unadvertised=[self._everywhere(name) for name in drops if name.kind is Kind.ADVERTISEMENT],
         )
-        for target, message in messages:
-            self.outputs.append(Output(self.context.topics.control, target.encode(), encode(message)))
 
 
 def refusal(record: Record, context: Context, error: HilcastError, owner: str | None, version: int | None) -> Output:

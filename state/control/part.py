@@ -9,7 +9,7 @@
               from, and note what changed
     advance   for each neighbour: what changed at all other interfaces ──> what advertisements let through ──> reduction
               ──> one message, if it must hold anything else than before
-    finish    advance, pack the state, compile the index
+    finish    advance, add what was heard to the state or seal it (`journal.py`), compile the index
 
 All messages of a batch are folded into one net change per interface, and the change is applied as one step: what a
 reduction promotes is added in the same message that removes what it had been covering.
@@ -34,8 +34,10 @@ import numpy as np
 
 from state import formats
 from state.compiled_part import CompiledPart, LocalEntry, compile_part
+from state.control import journal
 from state.control.context import Context, Result
 from state.control.fates import READABLE_MAX, READABLE_RANGED_MAX, count, fates
+from state.control.journal import Heard
 from state.control.overlap import Asked
 from state.control.protocol import Advertised, Change, Entry, Resync, encode
 from state.control.selection import ADVERTISED, ASKED, Selection, empty_side
@@ -49,7 +51,7 @@ from state.space.boxes import Boxes
 from state.space.packing import Geometry, Packed, pack, unpack
 from state.space.ranges import Ranges
 
-FORMAT = 2
+FORMAT = 3
 """Of the state; to be counted up as well when a reduction packs its own state in another way."""
 LOCAL = ""
 """The interface of this broker's own clients and publishers."""
@@ -81,11 +83,15 @@ class PartState(msgspec.Struct):
 
 
 class Part:
-    """One cube or wide key for the length of one batch: `apply` changes, then `finish`."""
+    """One cube or wide key: in each batch `apply` changes, then `finish`.
+
+    Invariant between batches: a function of the bytes that it was made of or has finished with, and of nothing else.
+    """
 
     def __init__(self, key: Key, blob: bytes | None, context: Context) -> None:
         self.key = key
         self.context = context
+        self.blob = blob
         self.type = context.config.types[key.type]
         self.grid = context.grids[key.type]
         self.dialect = context.dialect(key.type)
@@ -95,7 +101,8 @@ class Part:
         self.incoming = Incoming(
             self.state.incoming, self.state.pending, self.dialect, context.generation, context.hosts
         )
-        self.outputs: list[Output] = []
+        self.told: list[tuple[str, Change | Resync]] = []
+        """By receiving key: what it is to be told."""
         self.changed: dict[str, dict[str, Asked | None]] = {}
         """By interface: ids in the namespace of the reductions, with what is asked for now or None."""
         self.ads_changed: dict[str, dict[str, Advertised | None]] = {}
@@ -113,16 +120,50 @@ class Part:
         self.snapshots: set[str] = set()
         """Neighbours that want everything."""
         self.dirty = blob is None
+        """Whether the index is another than it was."""
+        self._heard: list[Heard] = []
+        """What was applied in this batch."""
         self._reductions: dict[str, Reduction] = {}
         """Those that were unpacked in this batch."""
         self._moved: set[str] = set()
         """Neighbours whose reduction is ahead of its packed form."""
         self.figures: dict[str, int] = {}
+        if blob is not None:
+            self.repeat(journal.opened(FORMAT, blob)[1])
+            self._figure("state_bytes_read", len(blob))
+
+    @classmethod
+    def of(cls, key: Key, blob: bytes | None, context: Context) -> Part:
+        """The part of these bytes: the one that is kept, if it has seen their beginning, or one unpacked from them.
+
+        Cost: that of the steps that it has not seen.
+        """
+        kept = None if blob is None else context.parts.take(str(key), blob)
+        if blob is None or kept is None:
+            return cls(key, blob, context)
+        part, seen = kept
+        part.context, part.blob, part.figures = context, blob, {}
+        part.repeat(seen)
+        part._figure("state_bytes_read", len(blob) - seen)
+        return part
+
+    def repeat(self, at: int) -> None:
+        """Do again what the state has heard from a place on; what is then to be said was said."""
+        assert self.blob is not None
+        for heard in journal.steps(self.blob, at):
+            for message in heard:
+                if isinstance(message, Change):
+                    self.apply(message)
+                else:
+                    self.resync(message)
+            self.advance()
+        self.figures, self.dirty = {}, False
 
     # ── what the interfaces ask for ─────────────────────────────────────────────────────────────────────────────
 
     def apply(self, message: Change) -> None:
         """Apply the step that this message makes whole, if it does."""
+        self._heard.append(message)
         pieces = self.incoming.take(message)
         for piece in pieces:
             self._change(piece)
@@ -221,6 +262,7 @@ class Part:
 
     def resync(self, message: Resync) -> None:
         """Send a neighbour everything it should hold from here."""
+        self._heard.append(message)
         broker = Key.parse(message.source).broker
         if message.grid == self.dialect and broker in self.neighbours:
             self.snapshots.add(broker)
@@ -234,29 +276,42 @@ class Part:
         return self._reductions[neighbour]
 
     def finish(self) -> Result:
-        """Decide what each neighbour must now hold, compile the index, pack the state."""
+        """Decide what each neighbour must now hold, compile the index, and write down what was heard."""
         concerned = [n for n in self.neighbours if self._concerns(n)]
-        outputs = self.advance()
-        state = self.encoded()
+        heard, touched = self._heard, sum(map(len, self.changed.values())) + sum(map(len, self.ads_changed.values()))
+        outputs = [Output(self.context.topics.control, to.encode(), encode(said)) for to, said in self.advance()]
+        state = self._written(heard)
         index = compile_part(self.compiled()) if self.dirty else None
         told, reduced = self.forwarding(concerned), self.reduced(concerned)
+        self.dirty = False
+        self._figure("entries_touched", touched)
+        self._figure("index_bytes_written", 0 if index is None else len(index))
         return Result(state, outputs, index, set(), self.figures, told, reduced)
 
-    def advance(self) -> list[Output]:
-        """Decide what each neighbour must now hold, and what to tell it; then there is nothing left to say."""
+    def _written(self, heard: list[Heard]) -> bytes:
+        """The state after a step: what it was and what was heard, or sealed anew."""
+        if self.blob is not None and not heard:
+            return self.blob
+        state = None if self.blob is None else journal.grown(self.blob, heard, self.context.sealed_share)
+        before = 0 if self.blob is None or state is None else len(self.blob)
+        self.blob = self.encoded() if state is None else state
+        self._figure("state_bytes_written", len(self.blob) - before)
+        return self.blob
+
+    def advance(self) -> list[tuple[str, Change | Resync]]:
+        """Decide what each neighbour must now hold, and what to tell which key; then there is nothing left to say."""
         for source in sorted(self.incoming.gaps):
-            request = Resync(str(self.key), self.dialect)
-            self.outputs.append(Output(self.context.topics.control, source.encode(), encode(request)))
+            self.told.append((source, Resync(str(self.key), self.dialect)))
         outbox = Outbox(self.key, self.context.generation, self.dialect, self.state.sequences)
         if self.type.advertisements:
             self._begin_selection()
         for neighbour in self.neighbours:
             self._forward(neighbour, outbox)
         self.selection.end()
-        outputs, self.outputs = self.outputs, []
+        told, self.told = self.told, []
         self.changed, self.ads_changed, self.ads_before = {}, {}, {}
-        self.incoming.gaps, self.snapshots = set(), set()
-        return outputs
+        self.incoming.gaps, self.snapshots, self._heard = set(), set(), []
+        return told
 
     def _begin_selection(self) -> None:
         """Say what this step changes, and what advertisements of neighbours were before it."""
@@ -269,11 +324,11 @@ class Part:
         self.selection.begin(self.changed, advertised, before, (LOCAL, *self.neighbours))
 
     def encoded(self) -> bytes:
-        """The state of this key, packed."""
+        """The state of this key, sealed."""
         for neighbour in sorted(self._moved):
             self.state.reductions[neighbour] = self.reduction(neighbour).encode()
         self._moved = set()
-        return formats.write(FORMAT, self.state)
+        return encode_state(self.state)
 
     def _concerns(self, neighbour: str) -> bool:
         """Whether this batch can have changed what is forwarded to a neighbour."""
@@ -298,9 +353,11 @@ class Part:
 
     def reduced(self, neighbours: Iterable[str]) -> dict[str, dict[str, int]]:
         """What the reductions towards these neighbours hold, in numbers (`fates.py`)."""
-        return {
-            n: count(self.reduction(n), self._held_back(n), len(self.state.reductions.get(n, b""))) for n in neighbours
-        }
+        return {n: count(self.reduction(n), self._held_back(n), self._bytes(n)) for n in neighbours}
+
+    def _bytes(self, neighbour: str) -> int:
+        """Of a reduction as it was sealed last; of one that never was, as it is in memory."""
+        return len(self.state.reductions.get(neighbour, b"")) or int(self.reduction(neighbour).stats()["bytes"])
 
     def _held_back(self, neighbour: str) -> int | None:
         """How many entries meet no advertisement of a neighbour; None where that is not asked."""
@@ -334,7 +391,7 @@ class Part:
             ads = {**_from_others(self.state.advertised, neighbour)}
         elif not (entries or gone or ads):
             return
-        messages = outbox.change(
+        self.told += outbox.change(
             str(self.key.at(neighbour)),
             snapshot=snapshot,
             entries=entries,
@@ -342,8 +399,6 @@ class Part:
             advertised=[ad.travelling for ad in ads.values() if ad is not None],
             unadvertised=[id for id, ad in ads.items() if ad is None],
         )
-        for target, message in messages:
-            self.outputs.append(Output(self.context.topics.control, target.encode(), encode(message)))
 
     def _told(self, neighbour: str, added: dict[str, Asked], delta: Delta) -> list[Entry]:
         """The entries of a message: what the reduction adds, with wordings while nothing is withheld."""
@@ -389,8 +444,11 @@ class Part:
         return int(reduction.stats()["ranges"]) if self.ranges else 0
 
     def _count(self, received: int, sent: int) -> None:
-        self.figures["entries_offered"] = self.figures.get("entries_offered", 0) + received
-        self.figures["entries_sent"] = self.figures.get("entries_sent", 0) + sent
+        self._figure("entries_offered", received)
+        self._figure("entries_sent", sent)
+
+    def _figure(self, name: str, n: int) -> None:
+        self.figures[name] = self.figures.get(name, 0) + n
 
     # ── advertisements ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -422,8 +480,16 @@ class Part:
         return {id: Asked(self._geometry(ad.geometry), ad.wording) for id, ad in ads.items()}
 
 
+def encode_state(state: PartState) -> bytes:
+    return journal.sealed(FORMAT, msgspec.msgpack.encode(state))
+
+
 def decode_state(blob: bytes) -> PartState:
-    return formats.read("the state of a part", FORMAT, blob, PartState)
+    """The state as it was when it was sealed last; `Part` repeats what was heard since."""
+    try:
+        return msgspec.msgpack.decode(journal.opened(FORMAT, blob)[0], type=PartState)
+    except formats.UNREADABLE as error:
+        raise formats.unreadable(journal.WHAT, str(error)) from error
 
 
 def _from_others(by_interface: Mapping[str, Mapping[str, T]], neighbour: str) -> dict[str, T]:

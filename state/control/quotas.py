@@ -6,8 +6,9 @@
     share                of the content space, of one subscription: the share of the grid's cells that it touches
 
 All of a client's registrations of a broker and type are at one home key (`keys.home_shard`), so that counting there is
-exact. What counts is in the state and in the records, so that a replay decides alike; a new generation counts changes
-anew.
+exact. What counts is in the state and in the records, so that a replay decides alike. Each fact says how many changes
+its client had made of late, so that a new generation, which begins with the facts, goes on counting: within ten seconds
+as before, and never less strictly. Events that were refused after a client's last fact are not known to it.
 """
 
 from __future__ import annotations
@@ -28,9 +29,39 @@ from state.security_settings import Quota
 from state.space.grid import Grid
 
 MINUTE_MS = 60_000
+SLOT_MS = 10_000
 
 Changes = dict[str, list[int]]
 """By client: when its last changes were, oldest first, as many as it may make in a minute."""
+
+
+def recent(times: list[int]) -> list[int]:
+    """The changes of a minute in short: when the last one was, and how many there were in its ten seconds and in those
+    before.
+
+    >>> recent([1_000, 56_000, 60_000, 61_000])
+    [61000, 2, 1, 0, 0, 0, 0, 0]
+    """
+    newest = times[-1]
+    slots = [0] * (MINUTE_MS // SLOT_MS + 1)
+    for time in times:
+        if newest - time < MINUTE_MS:
+            slots[newest // SLOT_MS - time // SLOT_MS] += 1
+    return [newest, *slots]
+
+
+def recalled(told: list[int], limit: int) -> list[int]:
+    """Times of changes that were told in short, oldest first: none earlier than it was, nor by ten seconds later.
+
+    Told in short again they are the same: however many generations begin, it does not add up.
+
+    >>> recalled([61000, 2, 1, 0, 0, 0, 0, 0], 9)
+    [59999, 61000, 61000]
+    """
+    newest, *slots = told
+    ends = [min(newest, (newest // SLOT_MS - slot + 1) * SLOT_MS - 1) for slot in range(len(slots))]
+    times = [end for end, count in zip(ends, slots, strict=True) for _ in range(min(count, limit))]
+    return times[:limit][::-1]
 
 
 class Quotas:
@@ -73,6 +104,12 @@ class Quotas:
             raise HilcastError("over-quota", f"more than {limit} changes of {client} in a minute")
         insort(times, now_ms)
         del times[:-limit]
+
+    def recall(self, changes: Changes, client: str, told: list[int]) -> None:
+        """Take up what a fact tells of the changes of its client, unless something later is known."""
+        limit = self.of(client).changes_per_minute
+        if limit is not None and (client not in changes or changes[client][-1] <= told[0]):
+            changes[client] = recalled(told, limit)
 
     def forget_old(self, changes: Changes) -> None:
         """Leave out what no minute can reach any more that a record still to come may be judged by."""

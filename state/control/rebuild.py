@@ -5,16 +5,20 @@ deployments', are put through the same core, wave by wave, until nothing is left
 anything routes with it. What other deployments' brokers would have said is computed here too, and stands in until their
 own snapshots arrive.
 
-    registry facts ──> homes ──> cubes ──> neighbours' cubes ──> ... ──> quiet, part by part
-                                                                          ├─> states of our keys   (seeds)
-                                                                          ├─> compiled indexes     (Redis)
-                                                                          └─> greetings to other deployments
+    registry facts ──by home key──> restored homes ──by type and part──> settled: cubes ──> neighbours' cubes ──> quiet
+                                      │                                    ├─> states of our keys   (seeds)
+                                      └─> states, receipts                 └─> compiled indexes     (Redis)
+
+No home needs another, and neither does a part of a type. `restored` and `settled` are one such piece each; `rebuild`
+does them one after another, Spark in any order (`streaming/building.py`), and the bytes are the same.
+
+When the generation takes over it greets other deployments: the streams to and from their brokers begin anew.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from state.compiled_part import FORMAT as INDEX_FORMAT
@@ -26,7 +30,7 @@ from state.control.home import Home
 from state.control.part import FORMAT as PART_FORMAT
 from state.control.part import Part
 from state.control.protocol import FORMAT as MESSAGE_FORMAT
-from state.control.protocol import Change, Resync, decode, encode
+from state.control.protocol import Change, Resync
 from state.errors import HilcastError
 from state.fitting import misfits
 from state.keys import Key, home_key, index_keys
@@ -51,92 +55,157 @@ class Rebuilt:
     reduced: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """The same in numbers."""
     outputs: list[Output] = field(default_factory=list)
-    """Receipts of dormant registrations; snapshots for and requests to other deployments."""
+    """Receipts of dormant registrations."""
     topics: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
     """Lines for the log: registrations that failed inside, and lie dormant (code `internal`)."""
 
+    def take(self, one: Restored | Settled) -> None:
+        """Add a key of ours."""
+        if one.state is not None:
+            self.states[str(one.key)] = one.state
+        if isinstance(one, Restored):
+            self.outputs += one.outputs
+            self.topics |= one.topics
+            self.faults += one.faults
+        else:
+            self.indexes[str(one.key)] = one.index
+            self.forwarding[str(one.key)], self.reduced[str(one.key)] = one.forwarding, one.reduced
+
+
+FactOf = tuple[str, str, str, str, Fact]
+"""Kind, broker, type, id, and what the registry says of it."""
+Told = tuple[str, Change]
+"""A key, and what it is told."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """One home key at the birth of a generation."""
+
+    key: Key
+    state: bytes
+    told: list[Told]
+    """What it tells its broker's parts."""
+    outputs: list[Output]
+    """Receipts of dormant registrations."""
+    topics: set[str]
+    faults: list[str]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """One cube or wide key at the birth of a generation."""
+
+    key: Key
+    state: bytes | None
+    """None: nobody has said anything to it."""
+    index: bytes
+    forwarding: dict[str, dict[str, Fate]]
+    reduced: dict[str, dict[str, int]]
+
 
 def rebuild(
-    facts: Iterable[tuple[str, str, str, str, Fact]],
+    facts: Iterable[FactOf],
     context: Context,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Rebuilt:
-    """Fold facts (kind, broker, type, id, fact) into the states, indexes and messages of a new generation.
+    """Fold facts into the states, indexes and messages of a new generation.
 
     Guarantee: complete: every live subscription is in force in the result. Deterministic.
     Cost: that of handling each fact once at each broker it reaches, in bulk.
     """
     everyone = context.of_everyone()
-    rebuilt = Rebuilt()
-    by_part = _restore_homes(facts, everyone, frozenset(context.hosts), rebuilt, progress)
-    keys: dict[tuple[str, str], list[Key]] = defaultdict(list)
-    for key in index_keys(context.config, context.hosts):
-        keys[key.type, key.part].append(key)
-    for done, part in enumerate(sorted(keys)):
-        cubes = _settle(by_part.pop(part, {}), everyone)
-        for key in keys[part]:
-            _finish(key, cubes.get(key), context, rebuilt)
-        progress("parts", done + 1, len(keys))
+    by_home, displaced = by_home_key(facts, context)
+    rebuilt = Rebuilt(outputs=displaced)
+    by_part: dict[tuple[str, str], list[Told]] = defaultdict(list)
+    done, total = 0, sum(map(len, by_home.values()))
+    for key in sorted(by_home):
+        home = restored(key, by_home[key], everyone)
+        for told in home.told:
+            to = Key.parse(told[0])
+            by_part[to.type, to.part].append(told)
+        if key.broker in context.hosts:
+            rebuilt.take(home)
+        done += len(by_home[key])
+        progress("registrations", done, total)
+    parts = parts_of(context)
+    for n, part in enumerate(parts):
+        for one in settled(part, by_part.pop(part, []), context, everyone):
+            rebuilt.take(one)
+        progress("parts", n + 1, len(parts))
     rebuilt.topics |= own_receipts(rebuilt.outputs, context.topics)
     assert not misfits(rebuilt.outputs, context.topics), "what would not fit is cut or split where it is made"
     assert not by_part, "every part is somewhere of ours, for every broker has every part"
     return rebuilt
 
 
-def _finish(key: Key, settled: Part | None, context: Context, rebuilt: Rebuilt) -> None:
-    """Take one part of ours over into the new generation."""
+def by_home_key(facts: Iterable[FactOf], context: Context) -> tuple[dict[Key, list[tuple[Name, Fact]]], list[Output]]:
+    """Facts by the home key that has them, and the answers to those that no key of this configuration has."""
+    by_home: dict[Key, list[tuple[Name, Fact]]] = defaultdict(list)
+    displaced, config = [], context.config
+    for kind, broker, type_name, id, fact in facts:
+        if broker in config.overlay.brokers and type_name in config.types:
+            by_home[home_key(broker, type_name, id, config)].append((Name(Kind(kind), id), fact))
+        elif fact.live and (broker in context.hosts or config.overlay.brokers[0] in context.hosts):
+            displaced.append(_displaced(kind, broker, type_name, id, fact, context))
+    return by_home, displaced
+
+
+def restored(key: Key, facts: Iterable[tuple[Name, Fact]], everyone: Context) -> Restored:
+    """A home key with these facts, all that the registry has of it; it takes them over, and changes them.
+
+    `everyone`: a context that hosts every broker.
+    """
+    home = Home(key, None, everyone)
+    for name, fact in sorted(facts, key=lambda item: (item[1].offset, item[0])):
+        home.restore(name, fact)
+    told = home.tell()
+    return Restored(key, home.encoded(), told, home.outputs, home.topics, home.faults)
+
+
+def parts_of(context: Context) -> list[tuple[str, str]]:
+    """Type and part of everything that is to be settled."""
+    return sorted({(key.type, key.part) for key in index_keys(context.config, context.hosts)})
+
+
+def settled(part: tuple[str, str], told: Iterable[Told], context: Context, everyone: Context) -> Iterator[Settled]:
+    """One part of a type at every broker of ours, once nothing is left to say; `told`: what homes say to it anywhere.
+
+    Guarantee: the same, in whatever order homes come.
+    """
+    messages: dict[Key, list[Change]] = defaultdict(list)
+    for target, change in told:
+        messages[Key.parse(target)].append(change)
+    for changes in messages.values():
+        changes.sort(key=lambda change: (Key.parse(change.source), change.sequence))
+    cubes = _settle(messages, everyone)
+    for broker in context.hosts:
+        yield _finish(Key(broker, *part), cubes.get(Key(broker, *part)), context)
+
+
+def greetings(context: Context) -> Iterator[tuple[Key, Resync]]:
+    """What opens the streams to and from brokers of other deployments: a snapshot out, a request for one back.
+
+    To be said once the generation before says nothing any more: whoever has heard this one hears that one no longer.
+    """
+    for key in index_keys(context.config, context.hosts):
+        for neighbour in context.config.overlay.neighbours(key.broker):
+            if neighbour not in context.hosts:
+                theirs, dialect = key.at(neighbour), context.dialect(key.type)
+                yield key, Resync(str(theirs), dialect)
+                yield theirs, Resync(str(key), dialect)
+
+
+def _finish(key: Key, settled: Part | None, context: Context) -> Settled:
+    """One part of ours as the new generation begins with it."""
     cube = settled or Part(key, None, context)
+    state = None
     if settled is not None:
         _forget_strangers(cube, context)
-        rebuilt.states[str(key)] = cube.encoded()
-    rebuilt.indexes[str(key)] = compile_part(cube.compiled())
-    rebuilt.forwarding[str(key)] = cube.forwarding(cube.neighbours)
-    rebuilt.reduced[str(key)] = cube.reduced(cube.neighbours)
-    _greet(key, cube, context, rebuilt)
-
-
-def _restore_homes(
-    facts: Iterable[tuple[str, str, str, str, Fact]],
-    everyone: Context,
-    ours: frozenset[str],
-    rebuilt: Rebuilt,
-    progress: Callable[[str, int, int], None],
-) -> dict[tuple[str, str], dict[Key, list[Change]]]:
-    """Put the facts into homes; return what these tell cubes, by type and part."""
-    by_home: dict[Key, list[tuple[Name, Fact]]] = defaultdict(list)
-    for kind, broker, type_name, id, fact in facts:
-        if broker in everyone.config.overlay.brokers and type_name in everyone.config.types:
-            by_home[home_key(broker, type_name, id, everyone.config)].append((Name(Kind(kind), id), fact))
-        elif fact.live and (broker in ours or everyone.config.overlay.brokers[0] in ours):
-            rebuilt.outputs.append(_displaced(kind, broker, type_name, id, fact, everyone))
-    by_part: dict[tuple[str, str], dict[Key, list[Change]]] = defaultdict(dict)
-    done, total = 0, sum(map(len, by_home.values()))
-    for key in sorted(by_home):
-        home = Home(key, None, everyone)
-        for name, fact in sorted(by_home[key], key=lambda item: (item[1].offset, item[0])):
-            home.restore(name, fact)
-            done += 1
-            progress("registrations", done, total)
-        result = home.finish()
-        for output in result.outputs:
-            if output.topic == everyone.topics.control:
-                target, change = _addressed(output)
-                by_part[target.type, target.part].setdefault(target, []).append(change)
-            elif key.broker in ours:
-                rebuilt.outputs.append(output)
-        if key.broker in ours:
-            assert result.state is not None
-            rebuilt.states[str(key)] = result.state
-            rebuilt.topics |= result.topics
-            rebuilt.faults += result.faults
-    return by_part
-
-
-def _addressed(output: Output) -> tuple[Key, Change]:
-    message = decode(output.value or b"")
-    assert isinstance(message, Change)
-    return Key.parse((output.key or b"").decode()), message
+        state = cube.encoded()
+    index = compile_part(cube.compiled())
+    return Settled(key, state, index, cube.forwarding(cube.neighbours), cube.reduced(cube.neighbours))
 
 
 def _displaced(kind: str, broker: str, type_name: str, id: str, fact: Fact, context: Context) -> Output:
@@ -168,9 +237,9 @@ def _settle(messages: dict[Key, list[Change]], context: Context) -> dict[Key, Pa
             cube = cubes.setdefault(key, Part(key, None, context))
             for change in wave[key]:
                 cube.apply(change)
-            for output in cube.advance():
-                target, change = _addressed(output)
-                messages[target].append(change)
+            for target, said in cube.advance():
+                assert isinstance(said, Change), "nothing is missed here"
+                messages[Key.parse(target)].append(said)
     return cubes
 
 
@@ -183,17 +252,3 @@ def _forget_strangers(cube: Part, context: Context) -> None:
     for target in list(state.sequences):
         if Key.parse(target).broker not in context.hosts:
             state.sequences[target] = 0
-
-
-def _greet(key: Key, cube: Part, context: Context, rebuilt: Rebuilt) -> None:
-    """Open the streams to and from brokers of other deployments: a snapshot out, a request for one back."""
-    foreign = [n for n in cube.neighbours if n not in context.hosts]
-    if not foreign:
-        return
-    for neighbour in foreign:
-        cube.resync(Resync(str(key.at(neighbour)), cube.dialect))
-    rebuilt.outputs += cube.advance()
-    rebuilt.states[str(key)] = cube.encoded()
-    for neighbour in foreign:
-        request = encode(Resync(str(key), cube.dialect))
-        rebuilt.outputs.append(Output(context.topics.control, str(key.at(neighbour)).encode(), request))

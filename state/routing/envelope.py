@@ -242,10 +242,10 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
     content_types = Column.of(contents.take(pa.array(kinds[rows])))
     _read_content_types(envelopes, rows, content_types)
     _adapt_sources(envelopes, config)
-    _read_structured(envelopes, rows, content_types)
+    structured = _read_structured(envelopes, rows, content_types)
     _read_origins(envelopes, config)
     if config.security.own:
-        _bind(envelopes, config)
+        _bind(envelopes, structured, config)
     for row in _mangled(names, ends):
         envelopes.refused[row] = Refusal("bad-event", "the name of a header is no UTF-8")
     for name in ENVELOPE_HEADERS:
@@ -389,17 +389,18 @@ def _read_content_types(envelopes: Envelopes, rows: Ints, content_types: Column)
             envelopes.format.put(rows[silent & (content_types.codes == code)], format)
 
 
-def _read_structured(envelopes: Envelopes, rows: Ints, content_types: Column) -> None:
-    """Read events whose attributes are in the value; the value itself is forwarded as it is."""
+def _read_structured(envelopes: Envelopes, rows: Ints, content_types: Column) -> Ints:
+    """Read events whose attributes are in the value, which is forwarded as it is; return the rows of these."""
     is_structured = np.array([text.lower().startswith(STRUCTURED) for text in content_types.texts] + [False])
     structured = rows[is_structured[content_types.codes]]
     if not len(structured):
-        return
+        return structured
     values = envelopes.values.to_pylist()
     envelopes.format.put(structured, "json")
     for row in structured.tolist():
         values[row] = _read_one(envelopes, row, values[row])
     envelopes.values = pa.array(values, pa.binary())
+    return structured
 
 
 class _Data(msgspec.Struct):
@@ -440,23 +441,55 @@ def _text(given: object) -> str:
     return given if isinstance(given, str) and not any("\ud800" <= c <= "\udfff" for c in given) else ""
 
 
-def _bind(envelopes: Envelopes, config: Config) -> None:
+def _bind(envelopes: Envelopes, structured: Ints, config: Config) -> None:
     """Let the records of a client's own topic be of the client's own sources only.
 
-    Cost: one look at each distinct source of each client's topic.
+    The last header counts, and the last member of a structured event; but whoever reads a delivery may go by another,
+    since value and headers are passed on as they are. So all that name a source must name one of the client's.
+    Cost: one look at each distinct source of each client's topic; one at each structured event that may name two.
     """
+    called = pc.equal(pc.ascii_lower(envelopes.names), "ce_source").to_numpy(zero_copy_only=False)
+    headers = np.flatnonzero(called)
+    owners = np.searchsorted(envelopes.ends, headers, side="right")
     for topic in list(envelopes.topic.texts):
         kind, client = config.topics.client_of(topic) or ("", "")
         if kind != "publications":
             continue
         rows = envelopes.topic.where(topic)
+        own = np.isin(owners, rows)
+        _refuse_foreign(envelopes, owners[own], envelopes.contents.take(pa.array(headers[own])), client, config)
         _name_source(envelopes, rows[envelopes.missing["ce_source"][rows]], config.security.source_of(client))
         named = rows[~envelopes.missing["ce_source"][rows]]
-        source = Column.of(envelopes.identity(named)[0])
-        foreign = [not config.security.may_publish(client, text) for text in source.texts]
-        for i in np.flatnonzero(np.array([*foreign, False])[source.codes]).tolist():
-            reason = f"the source {quoted(source[i] or '')} is not of {client}, whose topic this is"
-            envelopes.refused[int(named[i])] = Refusal("not-yours", reason)
+        _refuse_foreign(envelopes, named, envelopes.identity(named)[0], client, config)
+        for row in np.intersect1d(rows, structured).tolist():
+            texts = _sources_said(envelopes.table.column("value")[row].as_py() or b"")
+            _refuse_foreign(envelopes, np.full(len(texts), row), pa.array(texts, pa.binary()), client, config)
+
+
+def _refuse_foreign(envelopes: Envelopes, rows: Ints, sources: pa.Array, client: str, config: Config) -> None:
+    """Refuse the rows whose source is not the client's; an empty one names nobody."""
+    source = Column.of(sources)
+    foreign = [bool(text) and not config.security.may_publish(client, text) for text in source.texts]
+    for i in np.flatnonzero(np.array([*foreign, False])[source.codes]).tolist():
+        reason = f"the source {quoted(source[i] or '')} is not of {client}, whose topic this is"
+        envelopes.refused[int(rows[i])] = Refusal("not-yours", reason)
+
+
+def _sources_said(value: bytes) -> list[bytes]:
+    """What a structured event says of its source, where it says it more than once.
+
+    >>> _sources_said(b'{"source": "a", "source": "b", "data": {"source": "c"}}')
+    [b'a', b'b']
+    """
+    if value.count(b'"source"') < 2 and b"\\u" not in value:
+        return []
+    try:
+        pairs = json.loads(value.decode("utf-8", "replace"), object_pairs_hook=tuple, parse_int=float)
+    except (ValueError, RecursionError):  # it was refused already
+        return []
+    if not isinstance(pairs, tuple):
+        return []
+    return [text.encode("utf-8", "replace") for name, text in pairs if name == "source" and isinstance(text, str)]
 
 
 def _name_source(envelopes: Envelopes, rows: Ints, source: str | None) -> None:

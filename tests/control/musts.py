@@ -483,12 +483,12 @@ def _seeded(*records, state=None):
     key = Key("b1", "t", "cube:0")
     given = [Record("hilcast.control", 0, i, 0, str(key).encode(), encode(m)) for i, m in enumerate(records)]
     result = core.handle(str(key), state, given, context)
-    return result.state, part.decode_state(result.state).local
+    return result.state, Part(key, result.state, context).state.local
 
 
 def _state_with(id):
     entry = LocalEntry(id, "c", "t", None, pack(BOX))
-    return formats.write(part.FORMAT, part.PartState(local={id: entry}))
+    return part.encode_state(part.PartState(local={id: entry}))
 
 
 def a_seed_that_comes_again_is_no_new_beginning():

@@ -7,7 +7,6 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from state import formats
 from state.compiled_part import LocalEntry
 from state.config import parse
 from state.control import handle as handling
@@ -151,10 +150,9 @@ def test_many_removals_are_cut_and_applied_as_one_step():
     ]:
         assert len(encode(message[1])) < OUTPUT_BYTES_MAX
         cube.apply(message[1])
-        outputs = cube.advance()
-        assert not misfits(outputs, TOPICS)
-        for output in outputs:
-            neighbour.apply(decode(output.value))
+        for target, said in cube.advance():
+            assert not misfits([Output(TOPICS.control, target.encode(), encode(said))], TOPICS)
+            neighbour.apply(said)
     assert (cube.state.local, neighbour.state.received["b1"]) == ({}, {})
     told = Outbox(Key("b1", "t", "cube:0"), 1, "g", {}).change("b2/t/cube:0", removed=ids, unadvertised=ids)
     assert len(told) > 8
@@ -184,7 +182,7 @@ def test_twenty_thousand_leases_that_lapse_at_once():
             told = handle(key, states.get(key), some, context)
             assert not misfits(told.outputs, TOPICS)
             states[key] = told.state
-    assert all(part_state(blob).local == {} for blob in states.values())
+    assert all(Part(Key.parse(key), blob, context).state.local == {} for key, blob in states.items())
 
 
 def test_a_filter_of_many_attributes_fits_a_message():
@@ -541,7 +539,7 @@ def test_a_state_whose_reduction_cannot_be_read_is_unreadable():
     state = part_state(handle(key, None, [control(change(local=[local("s1")]), key)], CONTEXT).state)
     state.reductions["b2"] = b"\x63damaged"
     with pytest.raises(StateUnreadable):
-        handle(key, formats.write(part.FORMAT, state), [control(change(2, local=[local("s2")]), key, 1)], CONTEXT)
+        handle(key, part.encode_state(state), [control(change(2, local=[local("s2")]), key, 1)], CONTEXT)
 
 
 # ── versions and offsets ────────────────────────────────────────────────────────────────────────────────────────────

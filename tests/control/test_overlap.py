@@ -18,7 +18,7 @@ from state.control import overlap as overlap_module
 from state.control.context import Context
 from state.control.handle import handle
 from state.control.overlap import WORDING_BYTES_MAX, Asked, Side, Sides, Wordings, stamped
-from state.control.part import decode_state
+from state.control.part import Part
 from state.control.placement import named
 from state.control.plausible import implausible
 from state.control.protocol import Advertised, Change, Entry, Resync, decode, encode
@@ -381,14 +381,14 @@ class Market:
     def held_in_excess(self):
         """Subscriptions that a broker holds of a neighbour: how many there are, and how many must be."""
         overlay, states = self.world.deployments[0].config.overlay, self.world.deployments[0].states
-        held, due = 0, 0
+        held, due, context = 0, 0, self.world.deployments[0].context(0)
         for here, there in itertools.permutations(self.brokers, 2):
             if there not in overlay.neighbours(here):
                 continue
             ids = set()
             for key, blob in states.items():
                 if Key.parse(key).broker == there and not Key.parse(key).is_home:
-                    ids |= set(decode_state(blob).received.get(here, {}))
+                    ids |= set(Part(Key.parse(key), blob, context).state.received.get(here, {}))
             beyond = [b for b in self.brokers if there in overlay.path(here, b)]
             ads = [truth(text) for (b, _), text in self.filters["advertisements"].items() if b in beyond]
             subscriptions = {k: text for k, text in self.filters["subscriptions"].items() if k[0] not in beyond}

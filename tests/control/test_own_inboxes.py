@@ -230,6 +230,29 @@ def a_minute_has_so_many_changes():
     assert core.say("alice", "s1", text("x < 5"), at_ms=times[-1]) == ("accepted", None)
 
 
+def a_new_generation_goes_on_counting():
+    """Whatever generations begin in between, no minute has more changes than the limit; and nothing is refused that has
+    room in a minute and ten seconds.
+    """
+    core = Core(limited("changes_per_minute = 3"))
+    rng = random.Random(7)
+    times, looked, strict = sorted(rng.randrange(0, 20 * MINUTE_MS) for _ in range(200)), [], 0
+    for at_ms in times:
+        if rng.random() < 0.3:
+            core.generation += 1
+            states = rebuild(core.facts(), Context(core.config, core.generation, 0)).states
+            core.states = {key: state for key, state in states.items() if "home" in key}
+        _, code = core.say("bob", f"s{rng.randrange(5)}", rng.choice(({"filter": "x < 5"}, None)), at_ms=at_ms)
+        assert code in (None, "over-quota")
+        within = {slack: [t for t in looked if t > at_ms - MINUTE_MS - slack] for slack in (0, 10_000)}
+        assert (code == "over-quota") >= (len(within[0]) >= 3), at_ms
+        assert (code == "over-quota") <= (len(within[10_000]) >= 3), at_ms
+        strict += code == "over-quota" and len(within[0]) < 3
+        looked += [] if code == "over-quota" else [at_ms]
+    assert 30 < len(looked) < 150
+    assert strict, "ten seconds are where it is not exact"
+
+
 MUSTS = [
     (nobody_touches_what_is_not_his, "state.messages", "read_registration", "owned(client, id)", "id"),
     (nobody_touches_what_is_not_his, "state.messages", "may_speak", "owner == client", "True"),
@@ -247,6 +270,10 @@ MUSTS = [
      "record.offset < self._last[topic]", "False"),
     (a_minute_has_so_many_changes, "state.control.quotas", "Quotas.change",
      "times[-limit] > now_ms - MINUTE_MS", "False"),
+    (a_new_generation_goes_on_counting, "state.control.home", "Home.restore",
+     "fact.recent is not msgspec.UNSET", "False"),
+    (a_new_generation_goes_on_counting, "state.control.quotas", "Quotas.recall",
+     "changes[client][-1] <= told[0]", "False"),
 ]  # fmt: skip
 
 

@@ -11,13 +11,20 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import check_jsonschema
+import kubernetes_validate
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from infra import versions
 from infra.local import kafka_broker as kafka
-from state.config import load, parse
+from producers.commands.size import fit
+from state import sizing
+from state.config import Config, load, parse
+from streaming.health import LIVE, READY
 from streaming.metrics import HELP
+from streaming.settings import SPARK
 
 ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"
@@ -28,6 +35,18 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["versi
 def documents(name: str) -> dict[str, dict[str, Any]]:
     """Read a manifest: its objects by kind."""
     return {each["kind"]: each for each in yaml.safe_load_all((INFRA / "kubernetes" / name).read_text())}
+
+
+def pod(name: str) -> dict[str, Any]:
+    """The pod of the driver, as Kubernetes sees it."""
+    objects = documents(name)
+    if "Deployment" in objects:
+        return dict(objects["Deployment"]["spec"]["template"])
+    return dict(objects["SparkApplication"]["spec"]["driver"]["template"])
+
+
+def config_of(name: str) -> Config:
+    return parse(documents(name)["Secret"]["stringData"]["hilcast.toml"])
 
 
 def compose() -> dict[str, Any]:
@@ -76,6 +95,91 @@ def test_both_sides_of_compose_mean_the_same_overlay() -> None:
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
+def test_manifests_are_as_kubernetes_has_them(name: str) -> None:
+    """Every object of Kubernetes itself passes the schema of its release, strictly; so does the operator's pod.
+
+    The operator's own kind has no schema here.
+    """
+    release = kubernetes_validate.latest_version()
+    objects = documents(name)
+    template = pod(name)
+    spec = {"containers": [{"image": "x", **container} for container in template["spec"]["containers"]]}
+    alone = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": {**template["spec"], **spec}}
+    checked = [each for kind, each in objects.items() if kind != "SparkApplication"]
+    for each in [*checked, alone]:
+        kubernetes_validate.validate(each, release, strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**checked[0], "unknown": 1}, release, strict=True)
+
+
+def test_the_compose_file_is_as_its_specification_has_it() -> None:
+    """It passes the published schema, which finds a word that is none."""
+    folder = Path(check_jsonschema.__file__).parent / "builtin_schemas" / "vendor"
+    check = Draft202012Validator(json.loads((folder / "compose-spec.json").read_text()))
+    assert not list(check.iter_errors(compose()))
+    assert list(check.iter_errors({"services": {"job": {"imagee": "x"}}}))
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_probes_ask_where_the_job_answers(name: str) -> None:
+    """Paths are those of the job's server, the port is the one that the configuration opens to others."""
+    (container,) = pod(name)["spec"]["containers"]
+    settings = config_of(name).settings
+    ports = {"metrics": settings.metrics_port, settings.metrics_port: settings.metrics_port}
+    asked = {probe: container[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert [each["path"] for each in asked.values()] == [LIVE, LIVE, READY]
+    assert {ports[each["port"]] for each in asked.values()} == {9108}
+    assert settings.metrics_host == "0.0.0.0"
+    assert READY in " ".join(compose()["services"]["job"]["healthcheck"]["test"])
+
+
+def bytes_of(text: str) -> float:
+    """A quantity of Kubernetes, of Spark or of compose, in MB as the formula counts them."""
+    number, unit = re.fullmatch(r"(\d+)(\w+)", text).groups()
+    return int(number) * {"m": 1, "Mi": 1, "g": 1024, "Gi": 1024}[unit]
+
+
+def test_sizes_are_those_of_the_formula() -> None:
+    """Memory is what docs/operations.md computes for 100,000 subscriptions, rounded up to the next half GB."""
+    asked = sizing.Asked(100_000, 1000, 5)
+    worker = sizing.size(asked, fit()).worker_mb
+    settings = config_of("job.yaml").settings
+    slots = int(re.fullmatch(r"local\[(\d+)\]", settings.master)[1])
+    whole = sizing.executor_mb(worker, slots, settings.shuffle_partitions, sizing.DRIVER_HEAP)
+    resources = pod("job.yaml")["spec"]["containers"][0]["resources"]
+    assert whole <= bytes_of(resources["limits"]["memory"]) <= whole + 512
+    assert resources["requests"]["memory"] == resources["limits"]["memory"]
+    assert bytes_of(compose()["services"]["job"]["mem_limit"]) == bytes_of(resources["limits"]["memory"])
+    spec = documents("spark-application.yaml")["SparkApplication"]["spec"]
+    driver, executor = spec["driver"], spec["executor"]
+    assert driver["memory"] == SPARK["spark.driver.memory"]
+    assert (bytes_of(driver["memory"]), bytes_of(executor["memory"])) == (sizing.DRIVER_HEAP, sizing.EXECUTOR_HEAP)
+    assert bytes_of(driver["memoryOverhead"]) == sizing.JVM_BESIDE
+    beside = sizing.executor_mb(worker, executor["cores"], 1) - sizing.EXECUTOR_HEAP
+    assert beside <= bytes_of(executor["memoryOverhead"]) <= beside + 512
+
+
+def test_nothing_runs_as_root_and_every_image_has_a_version() -> None:
+    """No privileges in any of them; no tag moves."""
+    job = pod("job.yaml")["spec"]
+    spec = documents("spark-application.yaml")["SparkApplication"]["spec"]
+    for security in (
+        {**job["securityContext"], **job["containers"][0]["securityContext"]},
+        spec["driver"]["securityContext"],
+        spec["executor"]["securityContext"],
+    ):
+        assert security["runAsNonRoot"] is True
+        assert security["runAsUser"] == 10001
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+    base = re.search(r"^FROM (\S+)$", (INFRA / "Dockerfile").read_text(), re.MULTILINE)[1]
+    assert base == versions.PYTHON_IMAGE
+    images = [base, spec["image"], job["containers"][0]["image"]]
+    images += [service["image"] for service in compose()["services"].values()]
+    assert all(re.fullmatch(r"[\w/]+:\d+\.\d+\.\d+(-[a-z-]+)?", image) for image in images), images
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
 def test_manifests_hold_together(name: str) -> None:
     """Every volume that is mounted is declared, and what it refers to is in the same file."""
     objects = documents(name)
@@ -89,14 +193,16 @@ def test_manifests_hold_together(name: str) -> None:
     declared = {volume["name"]: volume for volume in spec["volumes"]}
     for pod in pods:
         assert {mount["name"] for mount in pod["volumeMounts"]} == set(declared)
-    assert declared["config"]["configMap"]["name"] in names
+    assert declared["config"]["secret"]["secretName"] in names
     assert declared["checkpoint"]["persistentVolumeClaim"]["claimName"] in names
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_configurations_of_manifests_are_valid(name: str) -> None:
-    """The ConfigMaps hold configurations without faults, whose checkpoint is on the volume."""
-    config = parse(documents(name)["ConfigMap"]["data"]["hilcast.toml"])
+    """The Secrets hold configurations without faults, whose checkpoint is on the volume; no executor works there."""
+    config = config_of(name)
+    work = re.findall(r"^WORKDIR (\S+)$", (INFRA / "Dockerfile").read_text(), re.MULTILINE)[-1]
+    assert not work.startswith("/var/lib/hilcast")
     assert config.deployment.checkpoint.startswith("/var/lib/hilcast/")
     assert config.settings.metrics_port == 9108
     assert config.settings.master.startswith("k8s://" if name == "spark-application.yaml" else "local")

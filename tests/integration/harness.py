@@ -26,15 +26,21 @@ class RunningJob:
     def __init__(self, config_path: Path) -> None:
         self.path = config_path
         self.log = config_path.with_suffix(".log")
+        self.environment: dict[str, str] = {}
+        """Variables of its own."""
         self.process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "streaming", str(self.path)]
 
     def launch(self) -> RunningJob:
         """Start it, and do not wait."""
-        environment = {**os.environ, "HILCAST_SPARK_JARS": jars.spark_jars()}
+        command = self.command()
+        environment = {**os.environ, "HILCAST_SPARK_JARS": jars.spark_jars(), **self.environment}
         self.output = self.log.with_suffix(".out")
         with self.log.open("ab") as log, self.output.open("wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "streaming", str(self.path)],
+                command,
                 stdout=out,
                 stderr=log,
                 cwd=ROOT,
@@ -45,7 +51,10 @@ class RunningJob:
 
     def start(self, timeout_s: float = 240.0) -> RunningJob:
         """Start it; return when it is ready."""
-        self.launch()
+        return self.launch().until_ready(timeout_s)
+
+    def until_ready(self, timeout_s: float = 240.0) -> RunningJob:
+        """Return when what was launched is ready."""
         deadline = time.monotonic() + timeout_s
         while b"ready" not in self.output.read_bytes():
             assert self.process.poll() is None, self.tail()

@@ -1,10 +1,17 @@
-"""A Spark standalone cluster on this machine: a master and workers, each with a directory of its own."""
+"""A Spark standalone cluster on this machine: a master and workers, each with a directory of its own.
+
+What its hosts have, and what comes to them, is as docs/operations.md says: a Python with the packages of `router` and
+nothing of ours, a secret in a file of properties, and our code by the driver.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
+import sys
+import sysconfig
 import time
 import urllib.request
 from pathlib import Path
@@ -12,6 +19,7 @@ from pathlib import Path
 import pyspark
 
 from infra.local.ports import free_port
+from infra.secret_files import write_secret
 
 HOME = Path(pyspark.__file__).parent
 
@@ -22,11 +30,40 @@ class SparkCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port, self.ui = free_port(), free_port()
+        self.secret = secrets.token_hex(16)
+        self.python = bare_python(folder / "image")
+        self._properties = folder / "spark.properties"
+        write_secret(self._properties, f"spark.authenticate true\nspark.authenticate.secret {self.secret}\n".encode())
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self._master = self._start(
             "master.Master", "--port", str(self.port), "--webui-port", str(self.ui), name="master"
         )
         self._until("URL: spark://")
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What a driver must be told of this cluster: `[spark]`."""
+        return {
+            "spark.authenticate": "true",
+            "spark.authenticate.secret": self.secret,
+            "spark.executor.cores": "2",
+            "spark.cores.max": "4",
+            "spark.executor.memory": "1g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
+
+    def told(self) -> list[str]:
+        """Command lines of this machine that tell the secret."""
+        lines = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    line = (entry / "cmdline").read_bytes().decode(errors="replace")
+                except OSError:
+                    continue
+                lines += [line] if self.secret in line else []
+        return lines
 
     @property
     def master(self) -> str:
@@ -102,6 +139,8 @@ class SparkCluster:
             f"org.apache.spark.deploy.{what}",
             "--host",
             "127.0.0.1",
+            "--properties-file",
+            str(self._properties),
             *arguments,
         ]
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -113,3 +152,17 @@ class SparkCluster:
         while self.page().count(text.removeprefix("URL: ")) < count:
             assert time.monotonic() < deadline, log.read_text(errors="replace")[-2000:]
             time.sleep(0.2)
+
+
+def bare_python(folder: Path) -> Path:
+    """A Python with the packages of the one that runs, and without what is installed from this checkout."""
+    packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    (folder / "bin").mkdir()
+    python = folder / "bin" / "python"
+    python.symlink_to(Path(sys.executable).resolve())
+    (folder / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).resolve().parent}\n")
+    done = subprocess.run([python, "-c", "import numba, streaming"], cwd=folder, capture_output=True, text=True)
+    assert "No module named 'streaming'" in done.stderr, done.stderr
+    return python

@@ -109,7 +109,7 @@ def test_configurations_change_without_a_stop(services, tmp_path, unique, capsys
         job.wait()
         publishing.start()
 
-        write(reduction="mics", cubes=16)
+        write(reduction="mics", cubes=1024)  # so many parts that the workers build them
         code, told = run("apply", "--dry-run")
         assert (code, told["applied"], told["changes"]["lines"]) == (0, False, ["~ type t: reduction, cubes"])
         code, told = run("apply", "--timeout", "120")

@@ -1,6 +1,7 @@
 """Every reduction, with and without advertisements and groups, on a Spark cluster and real services, while it changes.
 
-A master and two workers with directories of their own: executors share Kafka, Redis and the checkpoint, nothing else.
+A master and two workers with directories of their own: executors share Kafka, Redis and the checkpoint, nothing else;
+not even this checkout, for our code comes from the driver. The checkpoint lies on a file system of another scheme.
 
 Each event has subscriptions that must bring it and others that may, those that are being changed: what is possible are
 the states between two fences. Missing is a must that was not delivered, wrong is what not even a may explains.
@@ -42,14 +43,10 @@ VARIANTS = {
 GROUPS = "[distribution.b2]\ngroups = 3\nregroup_s = 2\n[distribution.b5]\ngroups = 2\nbroadcast = 0.4\nregroup_s = 2\n"
 STANDING = {"low": ("price < 500", ["b1", "b4"]), "high": ("NOT (price < 500)", ["b3", "b5"])}
 """Publishers whose advertisements stay: what each promises, and where."""
-SPARK = {
-    "spark.executor.cores": "2",
-    "spark.cores.max": "4",
-    "spark.executor.memory": "1g",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
-"""Two executors, one on each worker."""
+CHECKPOINT = "viewfs:///shared/checkpoint"
+"""Hadoop's own, mapped to a directory: to the job it is as foreign as `hdfs://`."""
+PATIENCE_S = 600.0
+"""New executors start from nothing: interpreters, our code, kernels, index."""
 IDS = 14
 """Subscriptions of each type; the first half stays as it was first."""
 RATE = 30
@@ -78,14 +75,16 @@ side = {{ kind = "category", values = ["buy", "sell", "none"] }}
 class Churn:
     """Clients and publishers, and what the possible states of the subscriptions let each event bring."""
 
-    def __init__(self, services, folder, prefix, master):
+    def __init__(self, services, folder, prefix, cluster):
         self.rng = random.Random(11)
         self.path = folder / "hilcast.toml"
-        where = {"prefix": prefix, "kafka": services.kafka, "redis": services.redis, "checkpoint": "checkpoint"}
+        where = {"prefix": prefix, "kafka": services.kafka, "redis": services.redis, "checkpoint": CHECKPOINT}
         lines = ["[deployment]", *(f"{k} = {json.dumps(v)}" for k, v in where.items())]
         lines += ["[overlay]", f"brokers = {json.dumps(BROKERS)}", f"links = {json.dumps(LINKS)}"]
-        lines += ["[settings]", "home_shards = 1", "wide_shards = 1", f"master = {json.dumps(master)}"]
-        lines += ["[spark]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in SPARK.items()), GROUPS]
+        lines += ["[settings]", "home_shards = 1", "wide_shards = 1", f"master = {json.dumps(cluster.master)}"]
+        (folder / "shared").mkdir()
+        spark = cluster.settings | {"spark.hadoop.fs.viewfs.mounttable.default.link./shared": f"file://{folder}/shared"}
+        lines += ["[spark]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in spark.items()), GROUPS]
         for name, variant in VARIANTS.items():
             lines += [type_text(name, *variant, False), type_text(f"{name}.advertised", *variant, True)]
         self.path.write_text("\n".join(lines))
@@ -154,8 +153,8 @@ class Churn:
     def fence(self, job):
         """Let everything come into force; what was possible until now is decided for the events until now."""
         self.wire.flush()
-        self.wire.routed(self.sent, timeout_s=240.0)
-        job.wait(240.0)
+        self.wire.routed(self.sent, timeout_s=PATIENCE_S)
+        job.wait(PATIENCE_S)
         of_type = defaultdict(list)
         for (name, number), states in self.possible.items():
             of_type[name].append((number, states[:]))
@@ -213,20 +212,23 @@ def steadily(churn, seconds, changes):
 def test_no_reduction_has_a_gap_while_everything_changes(services, tmp_path, unique):
     """200 changes of each reduction under 60 events a second, then every fault: nothing missing, nothing wrong."""
     cluster = SparkCluster(tmp_path / "cluster")
-    churn = Churn(services, tmp_path, unique, cluster.master)
-    job = RunningJob(churn.path)
+    job = None
     try:
+        churn = Churn(services, tmp_path, unique, cluster)
+        job = RunningJob(churn.path)
+        job.environment = {"PYSPARK_PYTHON": str(cluster.python)}
         cluster.add("one")
         cluster.add("two")
-        job.start()
+        job.start(PATIENCE_S)
         assert all(len(cluster.executors(name)) == 1 for name in ("one", "two")), "both work"
+        assert not cluster.told(), "who lists processes learns no secret"
         churn.advertise()
         for name in churn.types:
             for number in range(IDS):
                 churn.change(name, number)
         churn.fence(job)
-        for _ in range(3):  # a fence now and then keeps apart what is possible
-            steadily(churn, 2.0, CHANGES // 3)
+        for _ in range(2):  # a fence now and then keeps apart what is possible
+            steadily(churn, 2.0, CHANGES // 2)
             churn.fence(job)
         assert churn.compare() > 0, "some were served together"
         must = len(churn.must)
@@ -239,14 +241,15 @@ def test_no_reduction_has_a_gap_while_everything_changes(services, tmp_path, uni
         steadily(churn, 1.0, 10)
         churn.fence(job)
         cluster.lose("two")
+        redis.Redis.from_url(services.redis).client_pause(2000)
         steadily(churn, 1.0, 10)
         cluster.add("three")
         churn.fence(job)
         assert job.process.poll() is None, "the driver has not ended"
 
-        steadily(churn, 1.0, 10)
         job.kill()
-        job.start()
+        steadily(churn, 1.0, 10)
+        job.start(PATIENCE_S)
         redis.Redis.from_url(services.redis).flushall()
         steadily(churn, 1.0, 10)
         churn.fence(job)
@@ -254,6 +257,10 @@ def test_no_reduction_has_a_gap_while_everything_changes(services, tmp_path, uni
         assert len(churn.must) > must
         assert churn.lost <= 0.05 * len(churn.must)
         assert job.stop() == 0
+        shipped = [path.parts for path in cluster.folder.glob("*/app-*/*/hilcast-code")]
+        assert {"one", "two", "three"} <= {part for parts in shipped for part in parts}, "each executor had our code"
+        assert [path.name for path in (tmp_path / "shared" / "checkpoint").glob("owner.*")] == ["owner.1"]
     finally:
-        job.end()
+        if job is not None:
+            job.end()
         cluster.close()

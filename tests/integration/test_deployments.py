@@ -33,6 +33,7 @@ class Both(Drill):
         path = self.jobs[0].path
         path.write_text(path.read_text().replace(LANES.format(2), LANES.format(lanes)))
         assert cli.main(["apply", "--timeout", "240", "--config", str(path)]) == 0
+        self.wire = Wire(self.services.kafka, self.prefix)  # a producer looks for new partitions every few minutes
 
     def check_lanes(self, lanes, first):
         """What was published from `first` on stands, between deployments too, where its input says, and in order."""

@@ -14,6 +14,7 @@ from producers import cli
 from producers.client.delivery import header
 from state.config import load
 from state.messages import read_members
+from tests.integration.harness import Wire
 from tests.integration.test_overlay import Drill
 
 GROUPS = """
@@ -167,6 +168,7 @@ def test_shared_topics_lose_nothing_while_groups_change(services, tmp_path, uniq
         job.start()
         drill.settle(lambda spans: not any(".b4" in topic for topic in open_topics(spans)))
         drill.settle(lambda spans: open_lanes(spans) == {0, 1, 2})
+        drill.wire = Wire(services.kafka, unique)  # a producer looks for new partitions every few minutes
         drill.publish(200)
         drill.compare()
         assert {record.partition for record in drill.wire.read(*drill.wire.under("group"))} == {0, 1, 2}

@@ -461,6 +461,22 @@ def test_inspect_says_what_neighbours_asked_for(here, capsys):
     assert asked["b3"] == ["0000000000000000-00000000000003ff"]
 
 
+def test_status_tells_of_a_generation_that_is_built(here, capsys):
+    """Its number, which need not be the next, and how far its index is; nothing once it is in force."""
+    index = RedisIndex(here)
+    blob = compile_part(CompiledPart.of(2, [], {}, []))
+    index.publish({Key("b2", "quote", "cube:0"): blob}, 1, 1)
+    index.point(1, here.shared)
+    index.publish({Key("b2", "quote", f"cube:{i}"): blob for i in range(2)}, 3, 0)
+    assert run("status", "--json") == 0
+    told = json.loads(capsys.readouterr().out)["figures"]["building"]
+    assert re.fullmatch(r"generation 3: 2 of \d+ parts", told)
+    index.point(3, here.shared)
+    index.close()
+    assert run("status", "--json") == 0
+    assert "building" not in json.loads(capsys.readouterr().out)["figures"]
+
+
 def test_status_is_shown_again_and_again(here, capsys, monkeypatch):
     """With --watch it looks until it is told to stop, as often as it is asked to."""
     waits = []

@@ -100,6 +100,43 @@ def test_a_source_is_its_clients(client, source, allowed, structured):
         assert what == "not-yours"
 
 
+FORGED = [
+    [("ce_source", b"urn:shop")],
+    [("CE_Source", b"urn:shop")],
+    [("ce_source", b""), ("ce_source", b"urn:shop"), ("ce_source", b"bob")],
+]
+
+
+@pytest.mark.parametrize("structured", [False, True])
+@pytest.mark.parametrize("forged", FORGED, ids=["first", "capital", "between"])
+def test_no_header_names_the_source_of_another(forged, structured):
+    """Of several headers the last counts, but whoever reads the delivery may take the first: none may be a lie."""
+    event = record("hilcast.publications.bob", "bob", structured=structured)
+    made = snapshot([("alice:s1", "alice")])
+    assert routed([msgspec.structs.replace(event, headers=(*forged, *event.headers))], made)[0] == ["not-yours"]
+    true = [("ce_source", b"bob/7"), ("ce_source", b""), ("x", b"urn:shop")]
+    (what,) = routed([msgspec.structs.replace(event, headers=(*true, *event.headers))], made)[0]
+    assert what["hilcast_client"] == b"alice"
+
+
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [
+        (b'{"source": "urn:shop", REST, "source": "bob"}', False),
+        (b'{"source": "urn:shop", REST, "\\u0073ource": "bob"}', False),
+        (b'{"source": "bob/1", REST, "source": "bob"}', True),
+        (b'{"source": "bob", REST, "more": {"source": "urn:shop"}}', True),
+    ],
+)
+def test_no_member_names_the_source_of_another(value, allowed):
+    """Of equal members the last counts, but not for every reader: none may be a lie, however it is written."""
+    rest = b'"specversion": "1.0", "id": "e", "type": "t", "broker": "b1", "data": {"x": 1, "source": "urn:shop"}'
+    event = record("hilcast.publications.bob", "bob", structured=True)
+    made = snapshot([("alice:s1", "alice")])
+    found = routed([msgspec.structs.replace(event, value=value.replace(b"REST", rest))], made)[0]
+    assert (found != ["not-yours"]) == allowed
+
+
 def test_a_source_that_is_not_named_is_the_clients_first():
     """The missing header is added, and counts for the delivery id; where there is no first one, the event is bad."""
     topics = [f"hilcast.publications.{client}" for client in ("shop", "bob", "sensor")]

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from state.advertisements.queue import size
 from state.compiled_part import CompiledPart, LocalEntry
 from state.config import Config
+from state.control.context import Context
 from state.control.facts import Kind, Name
 from state.control.home import Home
+from state.control.journal import Kept
 from state.control.part import Part
 from state.control.protocol import Advertised
 from state.keys import Key, index_keys
@@ -70,8 +72,17 @@ class Inside:
             context = self.contexts[deployment.name]
             for key in index_keys(deployment.config, deployment.hosts):
                 self.cubes[key] = Part(key, deployment.states.get(str(key)), context)
+                for worker in deployment.workers:
+                    self._check_kept(worker, key, context)
             for key in home_keys(deployment.config, deployment.hosts):
                 self.homes[key] = Home(key, deployment.states.get(str(key)), context)
+
+    def _check_kept(self, worker: Kept[Part], key: Key, context: Context) -> None:
+        """A part that a process keeps is the one that its bytes are."""
+        blob, part = worker._kept.get(str(key), (None, None))
+        if part is not None:
+            again = Part(key, blob, context)
+            assert part.encoded() == again.encoded(), f"kept otherwise than unpacked: {key}"
 
     def streams(self) -> Iterator[Stream]:
         """Every stream that was opened, with both its ends."""

@@ -11,7 +11,7 @@ from benchmarks.workloads.mixed import events, filters
 from state.config import parse
 from tests import oracle
 from tests.simulation.wire import Event
-from tests.simulation.world import World
+from tests.simulation.world import SimulatedDeployment, World
 
 CONFIG = """
 [overlay]
@@ -138,3 +138,46 @@ def test_crashes_and_replays_change_nothing(reduction, seed):
             deployment.step(drill.rng, crash=drill.rng.random() < 0.3)
         drill.world.settle()
         drill.compare(25)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_generation_in_force_is_heard_until_the_next_one_takes_over(monkeypatch, seed):
+    """What is registered while a generation is built, and in force by the one before, is known to other deployments at
+    once, and still once the new one has taken over."""
+    config = parse(TWO)
+    world, rng, asked = World(config, [("b1", "b2"), ("b3",)]), random.Random(seed), []
+    world.settle()
+    world.send("hilcast.subscriptions", "b1/t/first", {"client": "first", "filter": "x < 5"})
+    world.settle()
+
+    def delivered(x):
+        found, _ = world.publish(Event(f"e{x}", "t", "b3", msgspec.json.encode({"x": x})))
+        return {d.client for d in found}
+
+    def meanwhile():
+        if not takes_over:
+            asked.append(f"c{len(asked)}")
+            filter = f"x = {10 * len(asked)}"
+            world.send("hilcast.subscriptions", f"b1/t/{asked[-1]}", {"client": asked[-1], "filter": filter})
+            world.settle()
+            assert delivered(10 * len(asked)) == {asked[-1]}
+
+    def amend(heir, before):
+        takes_over.append(heir)
+        amended(heir, before)
+
+    takes_over, amended = [], SimulatedDeployment._amend
+    monkeypatch.setattr(SimulatedDeployment, "_amend", amend)
+    world.deployments[0].succeed(config, rng, meanwhile)
+    assert takes_over
+    world.settle()
+    assert [delivered(10 * (i + 1)) for i in range(len(asked))] == [{client} for client in asked]
+
+
+TWO = """
+[overlay]
+brokers = ["b1", "b2", "b3"]
+links = [["b1", "b2"], ["b2", "b3"]]
+[types.t.attributes]
+x = { kind = "int", min = 0, max = 100 }
+"""

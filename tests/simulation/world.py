@@ -28,6 +28,8 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -36,8 +38,9 @@ from state.config import Config
 from state.control.context import Context
 from state.control.facts import Fact, decode_fact, encode_fact, newer
 from state.control.handle import handle
+from state.control.journal import Kept
 from state.control.protocol import Amend, Republish, encode
-from state.control.rebuild import Rebuilt, rebuild
+from state.control.rebuild import Rebuilt, greetings, rebuild
 from state.control.samples import SAMPLE_MAX, samples_of
 from state.control.streams import seeds
 from state.distribution.assignment import Assignment
@@ -60,6 +63,10 @@ from state.topics import inboxes, published
 from tests.simulation.keeper import SimulatedKeeper
 from tests.simulation.wire import MARK, Delivery, Event, Outcome, batch_of, mark_of, outputs_of
 
+SHARES = (4, 1, 0, 10**9)
+"""By generation: when states of parts are sealed (`state/control/journal.py`): now and then, often, never, always."""
+WORKERS = 3
+"""Processes that keep parts between batches; which of them a key comes to is drawn. The last one always begins anew."""
 PRODUCERS = 2
 """Tasks of a batch, each with a producer of its own: what two of them write stands in any order."""
 FORBIDDEN = "forbidden"
@@ -265,6 +272,12 @@ class SimulatedDeployment:
                 key = str(home_key(broker, type_name, id, self.config)).encode()
                 message = Amend(self.generation, kind == "advertisement", id, now.get(names))
                 self.world.say(Output(self.config.topics.control, key, encode(message)))
+        self._greet()
+
+    def _greet(self) -> None:
+        """Begin the streams to and from other deployments anew; the generation before says nothing any more."""
+        for key, message in greetings(self.context(0)):
+            self.world.say(Output(self.config.topics.control, str(key).encode(), encode(message)))
         self._seeded_to = self.world.log.end(self.config.topics.control)
 
     def _install(self, meanwhile: Callable[[], None], written: Callable[[list[Output]], list[Output]]) -> None:
@@ -278,7 +291,7 @@ class SimulatedDeployment:
         meanwhile()
         rebuilt = self._build(facts, written)
         self._inherit(self.committed, self.positions[topics.control], rebuilt)
-        self._seeded_to = log.end(topics.control)
+        self._greet()
         self.commit()
         self._live()
         self.world.watch(self, None)
@@ -286,10 +299,12 @@ class SimulatedDeployment:
     def _build(
         self, facts: list[tuple[str, str, str, str, Fact]], written: Callable[[list[Output]], list[Output]]
     ) -> Rebuilt:
-        """Rebuild, and write the seeds and the first words to others."""
+        """Rebuild, and write the seeds and the answers to what lies dormant."""
         samples = self.world.samples(self.config)
         self._life = Context(self.config, self.generation, 0, samples=samples, keyring=self.world.keyring)
         self._life.__dict__["grids"] = self.grids
+        self._life.sealed_share = SHARES[self.generation % len(SHARES)]
+        self.workers = [Kept() for _ in range(WORKERS)]
         rebuilt = rebuild(facts, self.context(0))
         outputs = [
             Output(self.config.topics.control, key.encode(), encode(seed))
@@ -361,6 +376,7 @@ class SimulatedDeployment:
         states: dict[str, bytes] = {}
         outputs: list[list[Output]] = [[] for _ in range(PRODUCERS)]
         for number, key in enumerate(keys):
+            context.parts = self._worker(key)
             result = handle(key, self.states.get(key), groups[key], context)
             assert not misfits(result.outputs, self.config.topics), f"does not fit Kafka: {key}"
             forged = result.figures.get("forged", 0)
@@ -382,6 +398,11 @@ class SimulatedDeployment:
         self.batch += 1
         if rng is None or rng.random() < 0.7:
             self.commit()
+
+    def _worker(self, key: str) -> Kept[Any]:
+        """The process that a key comes to: any, without a draw of the seed's own."""
+        self.workers[-1] = Kept()
+        return self.workers[crc32(f"{key} {self.world.log.now_ms}".encode()) % WORKERS]
 
     def renewed(self, inboxes: Sequence[str]) -> None:
         """These topics were made again: what was read of them counts for nothing."""

@@ -8,7 +8,7 @@ import msgspec
 
 from state.config import Fitted, parse
 from state.control.agreed import Agreed, Claim
-from streaming.agreement import file_hash, merged, proposal
+from streaming.agreement import file_hash, merged, own_changes, proposal
 
 TEXT = """
 [deployment]
@@ -128,3 +128,10 @@ def test_who_may_do_what_is_one_for_all():
     assert (changed.security.own, json.loads(proposed)["sinks"]) == (True, [{"topic": "out", "clients": ["a"]}])
     dropped, _ = proposal(without, agreed(there), Claim(1, file="another"))
     assert (dropped.security.own, dropped.sinks, dropped.limits.any) == (False, (), False)
+
+
+def test_what_a_restart_alone_takes_is_named():
+    """Keys elsewhere, another password: no record of the registry changes them, as it does overlay and types."""
+    before = config(more='[signing]\nkey_file = "/a"\n[kafka]\n"sasl.password" = "p"')
+    assert own_changes(config("mics", more='[signing]\nkey_file = "/a"\n[kafka]\n"sasl.password" = "p"'), before) == []
+    assert own_changes(config(more='[signing]\nkey_file = "/b"'), before) == ["kafka", "signing"]

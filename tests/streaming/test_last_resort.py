@@ -14,6 +14,7 @@ from streaming import careful
 from streaming.boot import Boot
 from streaming.careful import Hand, pieces
 from streaming.checkpoint import Checkpoint
+from streaming.folders import Directory
 from streaming.last_resort import LastResort
 
 CONFIG = parse("""
@@ -50,7 +51,7 @@ def place(n):
 
 @pytest.fixture
 def world(tmp_path):
-    checkpoint, notes, counted = Checkpoint(str(tmp_path)), Notes(), []
+    checkpoint, notes, counted = Checkpoint(Directory(tmp_path)), Notes(), []
     resort = LastResort("route", notes, checkpoint, counted.append)
     return SimpleNamespace(resort=resort, notes=notes, checkpoint=checkpoint, counted=counted)
 

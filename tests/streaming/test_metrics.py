@@ -1,8 +1,11 @@
-"""Live figures as Prometheus text: what a scraper reads on the port."""
+"""Live figures as Prometheus text, and health: what a scraper and a probe read on the port."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
 import urllib.error
 import urllib.request
 
@@ -11,6 +14,7 @@ import redis
 
 from infra.local.ports import free_port
 from state.config import parse
+from streaming.health import SILENT_S, Health
 from streaming.metrics import HELP, MetricsServer, render, samples
 
 CONFIG = """
@@ -81,7 +85,7 @@ def test_a_scraper_reads_what_is_true_now():
             raise redis.ConnectionError(away)
         return now
 
-    server = MetricsServer(parse(CONFIG.format(port=port)), figures)
+    server = MetricsServer(parse(CONFIG.format(port=port)), figures, Health())
     try:
         for count in ("1", "2"):
             now["routed"] = count
@@ -99,3 +103,41 @@ def test_a_scraper_reads_what_is_true_now():
         server.close()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
+
+
+def asked(port, path):
+    """The status of a GET, and what was said."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_a_probe_learns_whether_the_job_lives_and_is_ready():
+    """Live as long as the JVM is; ready in that stage alone, and not when nothing was heard of the driver for long."""
+    now = [100.0]
+    health = Health(clock=lambda: now[0])
+    server = MetricsServer(parse(CONFIG.format(port=0)), dict, health)
+    try:
+        assert asked(server.port, "/live") == (200, {"live": True, "jvm": None})
+        assert asked(server.port, "/ready")[0] == 503
+        for stage in ("standing by", "building a generation", "restarting", "stopping"):
+            health.say(stage)
+            status, said = asked(server.port, "/ready")
+            assert (status, said["ready"], said["stage"]) == (503, False, stage)
+        queries = {"control": {"runs": True, "lag": 0}, "route": {"runs": True, "lag": 7}}
+        health.say("ready", 3, queries)
+        said = {"ready": True, "stage": "ready", "generation": 3, "queries": queries, "said_s": 0.0}
+        assert asked(server.port, "/ready") == (200, said)
+        now[0] += SILENT_S
+        assert asked(server.port, "/ready")[0] == 503
+        assert asked(server.port, "/live")[0] == 200, "it may be busy"
+        health.jvm = os.getpid()
+        assert asked(server.port, "/live")[0] == 200
+        child = subprocess.Popen(["true"])
+        child.wait()
+        health.jvm = child.pid
+        assert asked(server.port, "/live") == (503, {"live": False, "jvm": child.pid})
+    finally:
+        server.close()

@@ -12,6 +12,7 @@ from infra.kafka import open_transport
 from infra.kafka.topic_keeper import TopicKeeper
 from state.config import parse
 from streaming.checkpoint import Checkpoint, Generation
+from streaming.folders import Directory
 from streaming.sampling import LOOK, sample
 
 CONFIG = """
@@ -52,7 +53,7 @@ def test_the_last_publications_are_read_from_all_partitions(services, unique):
 
 def test_a_generation_keeps_its_sample(tmp_path):
     """What a generation decides by is what it began with, read again from the checkpoint; older ones have none."""
-    checkpoint = Checkpoint(str(tmp_path))
+    checkpoint = Checkpoint(Directory(tmp_path))
     begun = Generation(3, "f", "{}", {"t": [{"x": 1, "name": "\u00e9", "price": 0.1}]})
     checkpoint.begin(begun)
     assert checkpoint.generation() == begun

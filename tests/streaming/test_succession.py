@@ -76,6 +76,9 @@ class Around:
         self.does("build")
         return Built(SimpleNamespace(number=number), self.built, {})
 
+    def greet(self, config, number):
+        self.does("greet")
+
     def boot(self, config, number):
         return None
 
@@ -102,7 +105,7 @@ def test_the_order_in_which_a_generation_takes_over():
     around.run()
     assert around.did == [
         *("topics", "build", "claim", "hold", "stop control", "read", "say new True", "say old False", "flush"),
-        *("start control", "checkpoint", "in force", "release", "adopt"),
+        *("greet", "start control", "checkpoint", "in force", "release", "adopt"),
     ]
 
 
@@ -111,11 +114,11 @@ def test_one_that_is_alone_is_claimed_before_it_is_built():
     around = Around()
     around.run(alone=True)
     assert [w for w in around.did if w not in ("topics",)] == [
-        *("claim", "build", "checkpoint", "in force", "start control", "adopt"),
+        *("claim", "build", "greet", "checkpoint", "in force", "start control", "adopt"),
     ]
 
 
-@pytest.mark.parametrize("step", ["claim", "read", "flush", "adopt"])
+@pytest.mark.parametrize("step", ["claim", "read", "flush", "greet", "adopt"])
 def test_from_the_claim_on_kafka_is_waited_for(step):
     """What Kafka does not let be done now is done later, in the same order."""
     around, away = Around(), HilcastError("kafka-away", "for a moment")

@@ -1,0 +1,127 @@
+"""The state of a part as bytes: what it was when it was last sealed, and what it has heard since.
+
+    format | length | sealed: everything, packed | length | step | length | step | ...
+                                                   └ the messages of one batch, as they were applied
+
+The core is deterministic, so that what was sealed and what came since *is* the state. A step is appended, and nothing
+before it is written anew: packing costs what the change is. Once what was heard is longer than a share of what is
+sealed, everything is sealed again: what is packed is so at most some `share + 1` times what was heard.
+
+A process keeps parts unpacked from batch to batch (`Kept`), each with the very bytes that it is. Whoever brings bytes
+that begin with those gets it, and repeats the steps that follow: a worker that has not seen the last batches pays for
+these alone. Any other bytes are unpacked anew. So the bytes that Spark keeps are the truth, whoever crashed when.
+
+    kept      |sealed|step|step|
+    brought   |sealed|step|step|step|      taken, and one step repeated
+    brought   |sealed|step|                a batch that failed is repeated: not taken
+    brought   |sealed again|               not taken
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from state import formats
+from state.control.protocol import Change, Resync, decode, encode
+
+SEALED_SHARE = 4
+"""Everything is sealed once what was heard since is longer than this part of it."""
+KEPT_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes of state whose parts a process keeps; unpacked they take several times as much."""
+WHAT = "the state of a part"
+_HEAD = struct.Struct("<BI")
+_LENGTH = struct.Struct("<I")
+_steps = msgspec.msgpack.Decoder(list[bytes])
+Heard = Change | Resync
+"""What a part goes by; everything else that it is told changes nothing in it."""
+T = TypeVar("T")
+
+
+def sealed(format: int, packed: bytes) -> bytes:
+    """A state of which everything is packed."""
+    return _HEAD.pack(format, len(packed)) + packed
+
+
+def opened(format: int, blob: bytes) -> tuple[bytes, int]:
+    """What was packed when the state was last sealed, and where the steps begin.
+
+    >>> opened(3, sealed(3, b"everything") + b"steps")
+    (b'everything', 15)
+    """
+    formats.opened(WHAT, format, blob)
+    end = _HEAD.size + (_HEAD.unpack_from(blob)[1] if len(blob) >= _HEAD.size else len(blob))
+    if end > len(blob):
+        raise formats.unreadable(WHAT, f"{len(blob)} bytes, {end} expected")
+    return blob[_HEAD.size : end], end
+
+
+def grown(blob: bytes, heard: Sequence[Heard], share: int = SEALED_SHARE) -> bytes | None:
+    """The state with one more step; None: it is time to seal it."""
+    step = msgspec.msgpack.encode([encode(message) for message in heard])
+    sealed_bytes = _HEAD.unpack_from(blob)[1]
+    if share * (len(blob) - _HEAD.size - sealed_bytes + len(step)) > sealed_bytes:
+        return None
+    return blob + _LENGTH.pack(len(step)) + step
+
+
+def steps(blob: bytes, at: int) -> list[list[Heard]]:
+    """The steps from a place on."""
+    found = []
+    while at < len(blob):
+        end = at + _LENGTH.size + (_LENGTH.unpack_from(blob, at)[0] if at + _LENGTH.size <= len(blob) else len(blob))
+        if end > len(blob):
+            raise formats.unreadable(WHAT, f"a step is cut short: {len(blob)} bytes, {end} expected")
+        found.append(_read(blob[at + _LENGTH.size : end]))
+        at = end
+    return found
+
+
+def _read(step: bytes) -> list[Heard]:
+    try:
+        messages = [decode(one) for one in _steps.decode(step)]
+    except formats.UNREADABLE as error:
+        raise formats.unreadable(WHAT, str(error)) from error
+    heard = [message for message in messages if isinstance(message, Heard)]
+    if len(heard) != len(messages):
+        raise formats.unreadable(WHAT, "a step of something that no part goes by")
+    return heard
+
+
+class Kept(Generic[T]):
+    """What a process keeps unpacked between batches, least recently used first."""
+
+    def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self._kept: OrderedDict[str, tuple[bytes, T]] = OrderedDict()
+        self._bytes_max = bytes_max
+        self.size = 0
+        """Bytes of the states of all of them."""
+
+    def take(self, name: str, blob: bytes) -> tuple[T, int] | None:
+        """Hand out what these bytes begin with, and how many of them it is; it is kept no longer."""
+        found = self._kept.pop(name, None)
+        if found is None:
+            return None
+        self.size -= len(found[0])
+        return (found[1], len(found[0])) if blob.startswith(found[0]) else None
+
+    def keep(self, name: str, blob: bytes, value: T) -> None:
+        """Keep what these bytes are; others go if there are too many."""
+        self.forget(name)
+        self._kept[name] = blob, value
+        self.size += len(blob)
+        while self.size > self._bytes_max:
+            _, (gone, _) = self._kept.popitem(last=False)
+            self.size -= len(gone)
+
+    def forget(self, name: str) -> None:
+        """Keep it no longer."""
+        gone, _ = self._kept.pop(name, (b"", None))
+        self.size -= len(gone)
+
+    def __len__(self) -> int:
+        return len(self._kept)
