@@ -325,8 +325,9 @@ class Part:
 
     def encoded(self) -> bytes:
         """The state of this key, sealed."""
-        for neighbour in sorted(self._moved):
-            self.state.reductions[neighbour] = self.reduction(neighbour).encode()
+        moved = {neighbour: self.reduction(neighbour).encode() for neighbour in self._moved}
+        # in one order, whenever each of them was packed: a worker that kept them all the time writes the same bytes
+        self.state.reductions = dict(sorted({**self.state.reductions, **moved}.items()))
         self._moved = set()
         return encode_state(self.state)
 

@@ -104,6 +104,7 @@ class Log:
     def append(self, output: Output) -> Record:
         self.now_ms += 1
         partition = output.partition or 0
+        self.topics[output.topic]  # a topic is there with its first partition
         records = self.topics[self.lane(output.topic, partition)]
         place = (output.topic, partition, len(records))
         record = Record(*place, self.now_ms, output.key, output.value, output.headers)
