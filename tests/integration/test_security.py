@@ -744,13 +744,12 @@ def test_no_secret_is_anywhere(secured, capsys):
     link = redis_client.Redis.from_url(config.deployment.redis, **config.redis)
     for name in link.scan_iter():
         kind = link.type(name)
-        value = (
-            link.get(name)
-            if kind == b"string"
-            else json.dumps({k.decode(): v.hex() for k, v in link.hgetall(name).items()}).encode()
-        )
-        clean(name.decode(), value)
-        clean(name.decode(), b"" if kind == b"string" else b"".join(link.hgetall(name).values()))
+        found = {
+            b"string": lambda name: [link.get(name)],
+            b"hash": lambda name: [part for item in link.hgetall(name).items() for part in item],
+            b"zset": lambda name: link.zrange(name, 0, -1),
+        }[kind](name)
+        clean(name.decode(), b"\n".join([name, *found]))
     lines = command_lines(os.getsid(secured.shell.process.pid))
     assert sum(b"python" in line or b"java" in line for line in lines) > 2
     for each in ("kafka", "redis"):
