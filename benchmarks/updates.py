@@ -1,11 +1,14 @@
 """Changing some subscriptions among many while events flow: what is touched, and what routing notices of it.
 
-    python -m benchmarks.updates [--subscriptions 100000] [--changes 1000] [--brokers 7] [--rate 500] [--seconds 20]
+    python -m benchmarks.updates [--subscriptions 5000 100000] [--per-event 0.2 2] [--changes 1000] [--brokers 7]
+        [--rate 500] [--seconds 20] [--cubes 64]
 
-A real job on real services. All subscriptions are registered through Kafka and in force; events are published at a
-fixed rate, first with nothing else going on, then while some subscriptions of one corner of the content space are
-replaced. Prints which parts of the index were written anew beside those that the changed filters touch, and p50 and
-p99 from publication to the first copy in both stretches.
+A real job on real services for each size, and for narrow and wide filters (matching subscriptions per event). All
+subscriptions are registered through Kafka and in force; events are published at a fixed rate, first with nothing else
+going on, then while some subscriptions of one corner of the content space are replaced. Printed for each: parts of the
+index that were written beside those that the changed filters touch, p50 and p99 from publication to the first copy in
+both stretches, and the work that was counted (`hilcast status`): entries touched, bytes of state unpacked and packed,
+bytes of index written. Then all of them in one table, and pictures.
 """
 
 from __future__ import annotations
@@ -14,13 +17,15 @@ import argparse
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import Producer
 
 from benchmarks.live import SETTLE_S, WARM_S, in_force, latency, publish_at, start_job, subscribe
 from benchmarks.pipeline import CLIENTS, SYMBOLS, Drawn, configuration, on_services, subscriptions
+from benchmarks.report import plot, show, table
 from infra.local.services import LocalServices
 from state.config import Config, parse
 from state.filters.geometry import geometry
@@ -30,8 +35,8 @@ from state.redis_index import RedisIndex
 from state.space.grid import Grid
 
 
-def install(config: Config, count: int, per_event: float) -> None:
-    """Register all subscriptions through Kafka and wait until they are in force."""
+def install(config: Config, count: int, per_event: float) -> float:
+    """Register all subscriptions through Kafka; return the seconds until they are in force."""
     started = time.monotonic()
     subscribe(config, 0, count, per_event)
     while True:
@@ -40,7 +45,9 @@ def install(config: Config, count: int, per_event: float) -> None:
             break
         except AssertionError as behind:
             print(f"  {time.monotonic() - started:.0f} s: {str(behind)[:100]}", flush=True)
-    print(f"{count} subscriptions in force after {time.monotonic() - started:.1f} s", flush=True)
+    took = time.monotonic() - started
+    print(f"{count} subscriptions in force after {took:.1f} s", flush=True)
+    return took
 
 
 def cornered(config: Config, count: int, changes: int, per_event: float) -> dict[str, Drawn]:
@@ -86,23 +93,56 @@ def versions(config: Config) -> dict[Key, str]:
     _, generation = index.current()
     assert generation is not None, "a generation is in force"
     _, vector = index.vector(generation)
-    return {Key.parse(key): version.epoch for key, version in vector.items() if key.count("/") == 2}
+    return {Key.parse(key): version.epoch for key, version in vector.items() if "//" not in key}
+
+
+COUNTED = ("entries_touched", "state_bytes_read", "state_bytes_written", "index_bytes_written")
+
+
+class Found(NamedTuple):
+    """What one job showed."""
+
+    subscriptions: int
+    per_event: float
+    installed_s: float
+    replaced_s: float
+    p99_quiet_ms: float
+    p99_changing_ms: float
+    counted: Mapping[str, float]
+
+    @property
+    def row(self) -> list[object]:
+        ratio = self.p99_changing_ms / self.p99_quiet_ms
+        times = [self.installed_s, self.replaced_s, self.p99_quiet_ms, self.p99_changing_ms, ratio]
+        return [self.subscriptions, self.per_event, *times, *(int(self.counted[name]) for name in COUNTED)]
+
+
+HEAD = (
+    *("subscriptions", "per event", "all in force, s", "replaced, s", "p99 ms", "p99 changing", "ratio"),
+    *("entries", "state read", "state written", "index written"),
+)
+
+
+def counts(config: Config) -> dict[str, float]:
+    """The work that the job has counted so far."""
+    figures = RedisIndex(config).figures()
+    return {name: float(figures.get(name, 0)) for name in COUNTED}
 
 
 def measure(services: LocalServices, folder: Path, options: argparse.Namespace) -> None:
-    """Both stretches on one job."""
-    _, path = configuration(services, folder, options.brokers, options.reduction, cubes=64)
+    """Both stretches on one job; what is found is added to `options.found`."""
+    _, path = configuration(services, folder, options.brokers, options.reduction, cubes=options.cubes)
     path.write_text(path.read_text().replace("max_offsets_per_trigger = 100000\n", "").replace("local[2]", "local[4]"))
     config = parse(path.read_text())
     changed = cornered(config, options.subscriptions, options.changes, options.per_event)
     job = start_job(path)
     try:
-        install(config, options.subscriptions, options.per_event)
+        installed = install(config, options.subscriptions, options.per_event)
         publish_at(config, options.rate, WARM_S, "warm-")
         time.sleep(SETTLE_S)
         publish_at(config, options.rate, options.seconds, "quiet-")
         time.sleep(SETTLE_S)
-        before = versions(config)
+        before, work = versions(config), counts(config)
         took: list[tuple[float, float]] = []
         changing = threading.Thread(target=lambda: took.append((replace(config, changed), 1000 * time.time())))
         changing.start()
@@ -112,11 +152,15 @@ def measure(services: LocalServices, folder: Path, options: argparse.Namespace) 
             rounds += 1
         changing.join()
         time.sleep(SETTLE_S)
-        after = versions(config)
+        after, done = versions(config), counts(config)
     finally:
         job.terminate()
         job.wait(60.0)
-    report(config, options, before, after, concerned(config, changed), *took[0])
+    quiet, changing = report(config, options, before, after, concerned(config, changed), *took[0])
+    counted = {name: done[name] - work[name] for name in COUNTED}
+    found = Found(options.subscriptions, options.per_event, installed, took[0][0], quiet, changing, counted)
+    table(HEAD, [found.row])
+    options.found.append(found)
 
 
 def report(
@@ -127,8 +171,8 @@ def report(
     touched: set[str],
     took: float,
     until_ms: float,
-) -> None:
-    """Print what was written and how long events took."""
+) -> tuple[float, float]:
+    """Print what was written and how long events took; return p99 before and while they change."""
     written = {key for key, version in after.items() if before[key] != version}
     beyond = sorted(str(key) for key in written if key.part not in touched)
     of = len({key.part for key in after})
@@ -141,19 +185,46 @@ def report(
     for label, (count, p50, p99) in (("quiet", quiet), ("changing", changing)):
         print(f"{label:<10}{count:>8} delivered {p50:>8.0f} {p99:>8.0f}")
     print(f"p99 while they change / p99 before = {changing[2] / quiet[2]:.2f}")
+    return quiet[2], changing[2]
+
+
+def conclude(found: Sequence[Found]) -> None:
+    """All jobs side by side, and how time and work grow with the subscriptions."""
+    show("replacing some subscriptions among many", HEAD, [one.row for one in found])
+    by_width: dict[float, list[Found]] = {}
+    for one in found:
+        by_width.setdefault(one.per_event, []).append(one)
+    for what, value in (
+        ("seconds", lambda one: one.replaced_s),
+        ("bytes", lambda one: sum(one.counted[name] for name in COUNTED[1:])),
+    ):
+        lines = {
+            f"{width} matching per event": ([float(one.subscriptions) for one in some], [value(one) for one in some])
+            for width, some in by_width.items()
+        }
+        plot(f"updates-{what}", lines, "subscriptions", f"{what} of the replacement", log="xy")
 
 
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--subscriptions", type=int, default=100_000)
+    parser.add_argument("--subscriptions", type=int, nargs="+", default=[5000, 100_000])
     parser.add_argument("--changes", type=int, default=1000)
     parser.add_argument("--brokers", type=int, default=7)
     parser.add_argument("--rate", type=int, default=500)
     parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--per-event", type=float, default=0.2, help="matching subscriptions per event: their width")
+    parser.add_argument("--cubes", type=int, default=64)
+    parser.add_argument(
+        "--per-event", type=float, nargs="+", default=[0.2, 2.0], help="matching subscriptions per event: their width"
+    )
     parser.add_argument("--reduction", default="covering")
-    on_services(measure, parser.parse_args())
+    options = parser.parse_args()
+    found: list[Found] = []
+    for per_event in options.per_event:
+        for count in options.subscriptions:
+            one = {**vars(options), "subscriptions": count, "per_event": per_event, "found": found}
+            on_services(measure, argparse.Namespace(**one))
+    conclude(found)
 
 
 if __name__ == "__main__":
