@@ -14,12 +14,16 @@ import datetime
 import logging
 import re
 import sys
+import time
 from typing import TextIO
 
 from state.config import Config
 from state.secrets import masked, url_secrets
 
 ROOT = "hilcast"
+REPEATED_S = 10.0
+"""A line of librdkafka's is not said again within this time."""
+LINES_MAX = 1000
 _LINE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{12}Z [A-Z]+ \S+ (?P<logger>[\w.]+): (?P<message>.*)", re.DOTALL)
 
 
@@ -48,7 +52,25 @@ class SecretFilter(logging.Filter):
         return True
 
 
-_secrets = SecretFilter()
+class RepeatFilter(logging.Filter):
+    """Lets a line pass once in a while, numbers aside: of a Kafka that is away clients say so 200 times a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the like of it was not said within `REPEATED_S`."""
+        text, now_s = re.sub(r"\d+", "#", record.getMessage()), time.monotonic()
+        if now_s - self._said_s.get(text, float("-inf")) < REPEATED_S:
+            return False
+        if len(self._said_s) >= LINES_MAX:
+            self._said_s.clear()
+        self._said_s[text] = now_s
+        return True
+
+
+_secrets, _repeats = SecretFilter(), RepeatFilter()
 logging.getLogger(ROOT).addHandler(logging.NullHandler())
 
 
@@ -67,7 +89,9 @@ def hide(secret: str) -> None:
 def kafka_logger(config: Config) -> logging.Logger:
     """The logger of librdkafka's own lines, which then cannot show the secrets of this configuration."""
     _secrets.hide(config)
-    return logger("kafka")
+    found = logger("kafka")
+    found.addFilter(_repeats)
+    return found
 
 
 def set_up(config: Config, query: str, out: TextIO | None = None) -> None:

@@ -5,6 +5,9 @@ Spark forks its Python workers from one daemon: what is warm there is warm in ev
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 
@@ -26,49 +29,79 @@ from state.routing.route import route
 from state.routing.snapshot import Snapshot
 from state.space.boxes import Boxes
 from state.space.decode import warm as warm_decode
-from state.space.event_type import FORMATS, Format
+from state.space.event_type import FORMATS, EventType, Format
 from state.space.grid import Grid
 from state.space.grid import warm as warm_grid
 from state.space.packing import Geometry, pack
 from state.space.ranges import Ranges
 
 
-def warm(config: Config) -> None:
-    """Put one subscription and a few events of each type through everything that is compiled."""
-    warm_grid()
-    warm_decode(_formats(config))
-    warm_rows()
-    warm_programs()
-    if any(event_type.reduction == "negative-space" for event_type in config.types.values()):
-        warm_negative_space()
-    for event_type in config.types.values():
-        grid = Grid.of(event_type)
-        name = event_type.attributes[0].name
-        everything = f'"{name}" IS NULL OR EXISTS "{name}"'
-        boxes = geometry(parse(everything, event_type), event_type).boxes
-        grid.cubes_of(boxes)
-        domain: Geometry = Boxes.everything(event_type.d)
-        entry: Geometry = boxes
-        if forwards_ranges(event_type):
-            whole = Ranges(np.array([0]), np.array([2**grid.index_bits - 1]))
-            domain, entry = whole, grid.ranges(boxes, range_cap(event_type))
-        reduction = create(event_type, domain)
-        reduction.update({"a": entry, "b": entry})
-        reduction.update({}, ["a"])
-        restore(event_type, domain, reduction.encode())
-        side = empty_side(event_type, Wordings(event_type), forwards_ranges(event_type))
-        for wording in (None, everything):
-            side.put("a", Asked(domain, wording))
-            side.first(Asked(entry, wording))
-            side.all(Asked(entry, wording))
-        links = {neighbour: [pack(entry)] for neighbour in config.overlay.brokers}
-        local = [LocalEntry("s", "c", "t", None, pack(boxes))]
-        part = CompiledPart.of(event_type.d, local, links, [("publisher", everything)])
-        junction = Junction.join(event_type, grid, [part])
-        hosted = dict.fromkeys(config.deployment.hosts, junction)
-        snapshot = Snapshot(config, "", {event_type.name: hosted})
-        for _ in route(snapshot, _publications(config, event_type.name)).batches():
-            pass
+def warm(config: Config, half: int | None = None) -> None:
+    """Put one subscription and a few events of each type through everything that is compiled.
+
+    `half`: 0 or 1 does that half of it alone, so that two processes compile side by side what both then have.
+    """
+    halves = _halves(config)
+    for piece in [*halves[0], *halves[1]] if half is None else halves[half]:
+        piece()
+
+
+def _halves(config: Config) -> tuple[list[Callable[[], object]], list[Callable[[], object]]]:
+    """What there is to be done, in halves that take about as long to compile."""
+    types = list(config.types.values())
+    negative = any(event_type.reduction == "negative-space" for event_type in types)
+    # a filter is mapped in both: the second half begins with that, the first one comes to it later
+    mapped = [partial(_entry, event_type, Grid.of(event_type)) for event_type in types]
+    at_control = [partial(_warm_control, event_type) for event_type in types]
+    at_routing = [partial(_warm_routing, config, event_type) for event_type in types]
+    first: list[Callable[[], object]] = [warm_grid, lambda: warm_decode(_formats(config)), *at_routing]
+    last: list[Callable[[], object]] = [
+        *mapped,
+        warm_rows,
+        *([warm_negative_space] if negative else []),
+        warm_programs,
+        *at_control,
+    ]
+    return first, last
+
+
+def _entry(event_type: EventType, grid: Grid) -> tuple[str, Boxes, Geometry, Geometry]:
+    """A filter of everything: in words, as boxes, as its reduction takes it, and the domain of that."""
+    name = event_type.attributes[0].name
+    everything = f'"{name}" IS NULL OR EXISTS "{name}"'
+    boxes = geometry(parse(everything, event_type), event_type).boxes
+    if not forwards_ranges(event_type):
+        return everything, boxes, boxes, Boxes.everything(event_type.d)
+    whole = Ranges(np.array([0]), np.array([2**grid.index_bits - 1]))
+    return everything, boxes, grid.ranges(boxes, range_cap(event_type)), whole
+
+
+def _warm_control(event_type: EventType) -> None:
+    grid = Grid.of(event_type)
+    everything, boxes, entry, domain = _entry(event_type, grid)
+    grid.cubes_of(boxes)
+    reduction = create(event_type, domain)
+    reduction.update({"a": entry, "b": entry})
+    reduction.update({}, ["a"])
+    restore(event_type, domain, reduction.encode())
+    side = empty_side(event_type, Wordings(event_type), forwards_ranges(event_type))
+    for wording in (None, everything):
+        side.put("a", Asked(domain, wording))
+        side.first(Asked(entry, wording))
+        side.all(Asked(entry, wording))
+
+
+def _warm_routing(config: Config, event_type: EventType) -> None:
+    grid = Grid.of(event_type)
+    everything, boxes, entry, _ = _entry(event_type, grid)
+    links = {neighbour: [pack(entry)] for neighbour in config.overlay.brokers}
+    local = [LocalEntry("s", "c", "t", None, pack(boxes))]
+    part = CompiledPart.of(event_type.d, local, links, [("publisher", everything)])
+    junction = Junction.join(event_type, grid, [part])
+    hosted = dict.fromkeys(config.deployment.hosts, junction)
+    snapshot = Snapshot(config, "", {event_type.name: hosted})
+    for _ in route(snapshot, _publications(config, event_type.name)).batches():
+        pass
 
 
 def _formats(config: Config) -> set[Format]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from state.space.event_type import Attribute, EventType
 from state.warm import warm
 from tests.space.encoded import Known
 
+ROOT = Path(__file__).parents[1]
 CONFIG = """
 [overlay]
 brokers = ["b1"]
@@ -61,3 +64,27 @@ def test_a_type_that_is_not_json_is_matched_warm():
     assert compiled()["state.space.json_scan.find_nested"] >= 1
     assert compiled()["state.space.encodings.avro_scan.scan_avro"] >= 1
     assert compiled()["state.space.encodings.protobuf_scan.scan_protobuf"] >= 1
+
+
+BOTH_HALVES = """
+import subprocess
+import sys
+from pathlib import Path
+from state.config import parse
+from state.warm import warm
+from tests.test_warm import CONFIG, compiled
+before = compiled()
+for half in (0, 1):
+    warm(parse(CONFIG), half)
+    now = compiled()
+    assert now != before, f"half {half} does nothing"
+    before = now
+warm(parse(CONFIG))
+assert compiled() == before, "more than both halves"
+"""
+
+
+def test_both_halves_are_all_of_it():
+    """What two processes compile side by side is all that one would compile alone, and neither has nothing to do."""
+    done = subprocess.run([sys.executable, "-c", BOTH_HALVES], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from infra import versions
-from infra.local import jars, java
+from infra.local import class_archive, jars, java
 from infra.local import redis_server as redis
 from infra.local.services import LocalServices
 from state.errors import HilcastError
 
 
 def setup(job_only: bool) -> None:
-    """Check Java and Redis and fetch the jars that are missing; quick when nothing is.
+    """Check Java and Redis, fetch the jars and make the archives of classes that are missing; quick when nothing is.
 
     An image of the job alone (`job_only`) needs neither the broker's jars nor a Redis.
     """
@@ -23,6 +23,7 @@ def setup(job_only: bool) -> None:
         jars.fetch(wanted)
     if not job_only:
         redis.find()
+    class_archive.prepare(["spark"] if job_only else class_archive.NAMES)
 
 
 def main(arguments: list[str]) -> int:

@@ -16,13 +16,14 @@ import shutil
 import subprocess
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from infra.kafka.scram import MECHANISM
-from infra.local import jars, java, ports
+from infra.local import class_archive, jars, java, ports
 from infra.local.credentials import BOOTSTRAP, Credentials
 from infra.local.process import Process
 from infra.secret_files import write_secret
@@ -94,11 +95,15 @@ appender.file.strategy.max = 3
 class LocalKafka:
     """One Kafka broker of this project in the folder `data`, at one loopback address."""
 
-    def __init__(self, data: Path, address: str, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self, data: Path, address: str, credentials: Credentials | None = None, jvm: Sequence[str] | None = None
+    ) -> None:
+        """`jvm`: options of its Java, instead of those that make it start quickly."""
         host, self.port = ports.split(address, "kafka")
         self.host = ports.loopback(host, "kafka")
         self._at = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         self._credentials = credentials
+        self._jvm = jvm
         # one that is secured is not the one that is open, though both are at one port
         self.address = self._at if credentials is None else f"SASL_SSL://{self._at}"
         logs = data.absolute() / "logs"
@@ -126,6 +131,7 @@ class LocalKafka:
         program.append(f"-Dlog4j2.configurationFile={logging}")
         if not formatted(self._kept):
             self._format([*program, *classes])
+        program += class_archive.options(class_archive.path("kafka")) if self._jvm is None else self._jvm
         command = [*program, *classes, "kafka.Kafka", str(self._properties)]
         self.process.bring_up(command, self.address, self._folder, self._await, _STOP_S)
         return True

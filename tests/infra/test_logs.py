@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import logging
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from infra import logs
 from infra.kafka.dialects import java, librdkafka
 from infra.logs import logger, message_of, set_up
 from state.config import parse
@@ -122,3 +124,15 @@ def test_handlers_of_others_see_no_secret_either(lines, caplog):
 def test_what_looks_like_a_secret_is_masked(text, shown):
     """Secrets that nobody told of are masked where they are named or stand in a URL; nothing else is."""
     assert masked(text) == shown
+
+
+def test_a_kafka_that_is_away_does_not_fill_the_log(lines, monkeypatch):
+    """What librdkafka says again and again, numbers aside, is said once in ten seconds; other lines pass."""
+    now = [0.0]
+    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    kafka = logs.kafka_logger(CONFIG)
+    for n in range(100):
+        kafka.error("FAIL consumer-%d: connection refused after %d ms", n % 3, n)
+        now[0] += 0.15
+    kafka.error("FATAL consumer: fenced")
+    assert [(message_of(line) or "").split()[0] for line in lines()] == ["FAIL", "FAIL", "FATAL"]
