@@ -58,7 +58,9 @@ def prunings(filter: Filter) -> Iterator[Filter]:
 
 def size(filter: Filter) -> int:
     """The number of predicates of a filter, repeated ones counted again."""
-    return 1 if isinstance(filter, Predicate) else sum(map(size, filter.children))
+    if isinstance(filter, Predicate):
+        return 1
+    return sum([1 if child.__class__ is Predicate else size(child) for child in filter.children])
 
 
 class Step(msgspec.Struct, array_like=True, frozen=True):

@@ -69,7 +69,7 @@ def checked(
             f"{operator.value} does not apply to {shown(name)}, a boolean: use = != <> IN",
             at(None),
         )
-    typed = _TYPED[attribute.kind]
+    typed = TYPED[attribute.kind]
     values: list[Value] = []
     for literal in literals:
         value = typed(literal, attribute)
@@ -130,7 +130,7 @@ def _typed_text(value: Scalar, _: Attribute) -> str | None:
     return value if type(value) is str else None
 
 
-_TYPED: dict[str, Callable[[Scalar, Attribute], Value | None]] = {
+TYPED: dict[str, Callable[[Scalar, Attribute], Value | None]] = {
     "int": _typed_number,
     "float": _typed_number,
     "boolean": _typed_boolean,

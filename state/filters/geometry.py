@@ -20,7 +20,7 @@ covered by its bounding box and checked as a tree. Differs: the design counts co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -33,14 +33,15 @@ from state.filters.like import Like
 from state.filters.tree import NEGATION, And, Filter, Operator, Or, Predicate, Timestamp, Value, conjunction
 from state.limits import GEOMETRY_BYTES_MAX
 from state.space.boxes import Boxes
-from state.space.event_type import Attribute, EventType
+from state.space.event_type import Attribute, EventType, Kind
 from state.space.ranks import (
     ABSENT,
     ABSENT_SPAN,
     PRESENT_MAX,
     PRESENT_MIN,
     Span,
-    last_at_most,
+    last_float_at_most,
+    last_int_at_most,
     present_span,
     rank,
     text_is_exact,
@@ -129,10 +130,8 @@ def conjunctions(filter: Filter) -> int:
     """
     if isinstance(filter, Predicate):
         return 1
-    inner = [conjunctions(child) for child in filter.children if not isinstance(child, Predicate)]
-    if isinstance(filter, And):
-        return prod(inner) if inner else 1
-    return sum(inner) + len(filter.children) - len(inner)
+    counts = [conjunctions(child) for child in filter.children if child.__class__ is not Predicate]
+    return prod(counts) if filter.__class__ is And else sum(counts) + len(filter.children) - len(counts)
 
 
 # --- predicates -------------------------------------------------------------------------------------------
@@ -145,16 +144,12 @@ def intervals(predicate: Predicate, attribute: Attribute) -> Intervals:
     ...     (ABSENT + 1, 4), (6, PRESENT_MAX))
     True
     """
-    possible, certain = _possible_and_certain(predicate.operator, predicate.values, attribute)
+    possible, certain = _RULES[attribute.kind][predicate.operator](attribute, predicate.values)
     return Intervals(possible, possible is certain or possible == certain)
 
 
 Pair = tuple[Spans, Spans]
 """The ranks that may satisfy a predicate, and those that surely do."""
-
-
-def _possible_and_certain(operator: Operator, values: Values, attribute: Attribute) -> Pair:
-    return _RULES[attribute.kind][operator](attribute, values)
 
 
 def _in(attribute: Attribute, values: Values) -> Pair:
@@ -253,37 +248,41 @@ _TEXTS: dict[Operator, Rule] = {
 """The rules of text and categories; what is not here is the negation of one that is."""
 
 
-def _ordered(last: Callable[[Attribute, Any, bool], int]) -> dict[Operator, Rule]:
+def _ordered(last: Callable[[Any, bool], int]) -> dict[Operator, Rule]:
     """The rules of numbers or times: one span each, exact. `last`: the last rank that is `<=`, or `<`, a value."""
 
     def between(low: int, high: int) -> Pair:
-        low, high = max(low, PRESENT_MIN), min(high, PRESENT_MAX)
+        low, high = low if low > PRESENT_MIN else PRESENT_MIN, high if high < PRESENT_MAX else PRESENT_MAX
         spans = ((low, high),) if low <= high else ()
         return spans, spans
 
     return {
-        Operator.LT: lambda attribute, values: between(PRESENT_MIN, last(attribute, values[0], False)),
-        Operator.LE: lambda attribute, values: between(PRESENT_MIN, last(attribute, values[0], True)),
-        Operator.GT: lambda attribute, values: between(last(attribute, values[0], True) + 1, PRESENT_MAX),
-        Operator.GE: lambda attribute, values: between(last(attribute, values[0], False) + 1, PRESENT_MAX),
-        Operator.BETWEEN: lambda attribute, values: between(
-            last(attribute, values[0], False) + 1, last(attribute, values[1], True)
-        ),
+        Operator.LT: lambda attribute, values: between(PRESENT_MIN, last(values[0], False)),
+        Operator.LE: lambda attribute, values: between(PRESENT_MIN, last(values[0], True)),
+        Operator.GT: lambda attribute, values: between(last(values[0], True) + 1, PRESENT_MAX),
+        Operator.GE: lambda attribute, values: between(last(values[0], False) + 1, PRESENT_MAX),
+        Operator.BETWEEN: lambda attribute, values: between(last(values[0], False) + 1, last(values[1], True)),
     }
 
 
-@lru_cache(maxsize=1024)
-def _of_text(operator: Operator, values: Values) -> Pair:
+@lru_cache(maxsize=4096)
+def _of_words(kind: Kind, names: tuple[str, ...], operator: Operator, values: Values) -> Pair:
     """The same few names and codes are asked for by very many filters, and text is dear."""
-    found = _TEXTS.get(operator)
-    return (found or _negated(_TEXTS[NEGATION[operator]]))(_SOME_TEXT, values)
+    return _WORDS[operator](Attribute("any", kind, values=names), values)
 
 
-_SOME_TEXT = Attribute("text", "text")
+_NAMES_MAX = 64
+"""Values of a category that are compared sooner than looked up."""
 
 
-def _memorised(operator: Operator) -> Rule:
-    return lambda attribute, values: _of_text(operator, values)
+def _memorised(operator: Operator, rule: Rule) -> Rule:
+    def remembered(attribute: Attribute, values: Values) -> Pair:
+        names = attribute.values
+        return (
+            _of_words(attribute.kind, names, operator, values) if len(names) <= _NAMES_MAX else rule(attribute, values)
+        )
+
+    return remembered
 
 
 def _all_rules(some: dict[Operator, Rule]) -> dict[Operator, Rule]:
@@ -291,14 +290,15 @@ def _all_rules(some: dict[Operator, Rule]) -> dict[Operator, Rule]:
     return {operator: some.get(operator) or _negated(some[NEGATION[operator]]) for operator in Operator}
 
 
-_NUMBERS = _all_rules(_TEXTS | _ordered(last_at_most))
+_WORDS = _all_rules(_TEXTS)
+_WORDS_REMEMBERED = {operator: _memorised(operator, rule) for operator, rule in _WORDS.items()}
 _RULES: dict[str, dict[Operator, Rule]] = {
-    "int": _NUMBERS,
-    "float": _NUMBERS,
-    "timestamp": _all_rules(_TEXTS | _ordered(lambda _, value, inclusive: value.micros - (not inclusive))),
-    "boolean": _all_rules(_TEXTS),
-    "category": _all_rules(_TEXTS),
-    "text": {operator: _memorised(operator) for operator in Operator},
+    "int": _all_rules(_TEXTS | _ordered(last_int_at_most)),
+    "float": _all_rules(_TEXTS | _ordered(last_float_at_most)),
+    "timestamp": _all_rules(_TEXTS | _ordered(lambda value, inclusive: value.micros - (not inclusive))),
+    "boolean": _WORDS_REMEMBERED,
+    "category": _WORDS_REMEMBERED,
+    "text": _WORDS_REMEMBERED,
 }
 """By kind of attribute and operator."""
 
@@ -376,16 +376,16 @@ _EVERYTHING: Spans = ((ABSENT, PRESENT_MAX),)
 def _region(filter: Filter, event_type: EventType, cap: int) -> _Region | None:
     """The boxes of a tree, or None if at any point they are more than `cap`."""
     program: list[int] = []
-    leaves, branches = _split((filter,) if isinstance(filter, Predicate) else filter.children)
-    if branches or isinstance(filter, Or):
+    if filter.__class__ is Or:
         _write(filter, event_type, program)
     else:
+        leaves, branches = _split(filter)
         spans, exact = _all_spans(leaves, event_type)
         if spans is None:
             return _Region(Boxes.empty(event_type.d), True)
-        if all(len(each) == 1 for each in spans.values()):
+        if not branches and all(len(each) == 1 for each in spans.values()):
             return _Region(_one_box(spans, event_type.d), exact)
-        _write_product(spans, exact, program)
+        _write_all(spans, exact, branches, event_type, program)
     region = evaluated(program, event_type.d, cap)
     return None if region is None else _Region(Boxes(*region[0]), region[1])
 
@@ -399,29 +399,36 @@ def _one_box(spans: dict[int, Spans], d: int) -> Boxes:
     return Boxes(corners[:1], corners[1:])
 
 
-def _split(children: Iterable[Filter]) -> tuple[list[Predicate], list[And | Or]]:
-    leaves, branches = [], []
-    for child in children:
-        if isinstance(child, Predicate):
-            leaves.append(child)
-        else:
-            branches.append(child)
-    return leaves, branches
+def _split(filter: Filter) -> tuple[Sequence[Predicate], Sequence[And | Or]]:
+    """The predicates right under an AND or OR, and the rest; a predicate is its own."""
+    if isinstance(filter, Predicate):
+        return (filter,), ()
+    children = filter.children
+    leaves = [child for child in children if child.__class__ is Predicate]
+    branches = [child for child in children if child.__class__ is not Predicate] if len(leaves) < len(children) else ()
+    return leaves, branches  # type: ignore[return-value]
 
 
 def _write(filter: Filter, event_type: EventType, program: list[int]) -> None:
     """Write out a tree as a program of `disjoint.evaluated` that leaves its boxes."""
-    leaves, branches = _split((filter,) if isinstance(filter, Predicate) else filter.children)
-    if isinstance(filter, Or):
-        any_spans, exact = _any_spans(leaves, event_type)
-        several = {k: each for k, each in any_spans.items() if each}
-        for k, each in several.items():
-            _write_product({k: each}, True, program)
-        for branch in branches:
-            _write(branch, event_type, program)
-        program += (UNITE, exact, len(several) + len(branches))
+    leaves, branches = _split(filter)
+    if filter.__class__ is not Or:
+        spans, exact = _all_spans(leaves, event_type)
+        _write_all(spans, exact, branches, event_type, program)
         return
-    spans, exact = _all_spans(leaves, event_type)
+    any_spans, exact = _any_spans(leaves, event_type)
+    several = {k: each for k, each in any_spans.items() if each}
+    for k, each in several.items():
+        _write_product({k: each}, True, program)
+    for branch in branches:
+        _write(branch, event_type, program)
+    program += (UNITE, exact, len(several) + len(branches))
+
+
+def _write_all(
+    spans: dict[int, Spans] | None, exact: bool, branches: Sequence[Filter], event_type: EventType, program: list[int]
+) -> None:
+    """Write out an AND: what its predicates leave, and its branches."""
     if spans is None:
         program.append(NOWHERE)
         return
@@ -443,28 +450,34 @@ def _write_product(spans: dict[int, Spans], exact: bool, program: list[int]) -> 
             program += span
 
 
-def _all_spans(leaves: list[Predicate], event_type: EventType) -> tuple[dict[int, Spans] | None, bool]:
+def _all_spans(leaves: Iterable[Predicate], event_type: EventType) -> tuple[dict[int, Spans] | None, bool]:
     """The spans of each dimension under all of the predicates; None if some dimension has none left."""
+    dimension, attributes = event_type.dimension, event_type.attributes
     spans: dict[int, Spans] = {}
     exact = True
     for leaf in leaves:
-        k = event_type.dimension[leaf.attribute]
-        found, certain = _possible_and_certain(leaf.operator, leaf.values, event_type.attributes[k])
-        exact = exact and (found is certain or found == certain)
+        k = dimension[leaf.attribute]
+        attribute = attributes[k]
+        found, certain = _RULES[attribute.kind][leaf.operator](attribute, leaf.values)
+        if found is not certain and found != certain:
+            exact = False
         spans[k] = found = common(spans[k], found) if k in spans else found
         if not found:
             return None, True
     return spans, exact
 
 
-def _any_spans(leaves: list[Predicate], event_type: EventType) -> tuple[dict[int, Spans], bool]:
+def _any_spans(leaves: Iterable[Predicate], event_type: EventType) -> tuple[dict[int, Spans], bool]:
     """The spans of each dimension under some of its predicates."""
+    dimension, attributes = event_type.dimension, event_type.attributes
     spans: dict[int, Spans] = {}
     exact = True
     for leaf in leaves:
-        k = event_type.dimension[leaf.attribute]
-        found, certain = _possible_and_certain(leaf.operator, leaf.values, event_type.attributes[k])
-        exact = exact and (found is certain or found == certain)
+        k = dimension[leaf.attribute]
+        attribute = attributes[k]
+        found, certain = _RULES[attribute.kind][leaf.operator](attribute, leaf.values)
+        if found is not certain and found != certain:
+            exact = False
         spans[k] = united([*spans[k], *found]) if k in spans else found
     return spans, exact
 
@@ -492,7 +505,7 @@ def _bounds(filter: Filter, event_type: EventType, within: Bounds) -> Bounds | N
 
     The branches of an AND are looked at inside what its predicates leave, so that most contradictions show.
     """
-    leaves, branches = _split((filter,) if isinstance(filter, Predicate) else filter.children)
+    leaves, branches = _split(filter)
     if isinstance(filter, Or):
         each = [_bounds(child, event_type, within) for child in (*leaves, *branches)]
         sides = zip(*(bounds for bounds in each if bounds is not None), strict=True)

@@ -1,7 +1,8 @@
 """The filter language (docs/filters.md): text to the one tree.
 
     text ──tokens──> words ──parser──> what was written ──check──> tree, NOT at the leaves, flat
-           one regular expression      places, depth, count       attribute, kind, limits
+      │    one regular expression      places, depth, count       attribute, kind, limits    │
+      └──literals only, where a text of the same form was read before (`forms.py`)───────────┘
 
 The parser is written by hand: it takes each token once, keeps a stack of its own and never backtracks, so a
 hostile text costs what a friendly one of the same length costs. Where a token begins is asked only of a text
@@ -19,15 +20,26 @@ Left out of SQL: arithmetic, functions, comparison of two attributes, sub-select
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import islice, product
+from itertools import accumulate, islice, product
 from typing import NamedTuple
 
 import msgspec
 
 from state.errors import FilterError
 from state.filters.checking import BYTES_MAX, DEPTH_MAX, PREDICATES_MAX, Scalar, checked, limited, shown
+from state.filters.forms import (
+    NUMBER,
+    NUMERALS,
+    WORDS_MAX,
+    cut,
+    form_of,
+    known_forms,
+    quoted_text,
+    remember,
+    spelled_number,
+)
 from state.filters.tree import TRUE, Filter, Operator, conjunction, disjunction, negated
 from state.space.event_type import EventType
 
@@ -40,11 +52,9 @@ _COMPARISONS = {o.value: o for o in Operator if not o.value[0].isalpha()} | {"<>
 _WORDS = {"".join(letters): word for word in KEYWORDS for letters in product(*((c, c.lower()) for c in word))}
 _WORDS |= {mark: mark for mark in ("(", ")", ",", *_COMPARISONS)}
 
-_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_LEXEME = re.compile(rf"""[<>]=|<>|!=|[=<>(),]|{_NUMBER}|'(?:[^']|'')*+'|"(?:[^"]|"")*+"|[^\W0-9]\w*""")
+_LEXEME = re.compile(rf"""[<>]=|<>|!=|[=<>(),]|{NUMBER}|'(?:[^']|'')*+'|"(?:[^"]|"")*+"|[^\W0-9]\w*""")
 # Any other character is a token too, which nothing expects; the end is an empty one.
 _TOKEN = re.compile(rf"[ \t\r\n\f\v]*+({_LEXEME.pattern}|(?s:.)|\Z)")
-_NUMERALS = frozenset("0123456789+-.")
 
 # What a message says was expected.
 _TERM = "an attribute, (, NOT or EXISTS"
@@ -70,9 +80,20 @@ def parse(text: str, event_type: EventType, limits: bool = True) -> Filter:
     Traceback (most recent call last):
     state.errors.FilterError: filter-syntax: found '5' where NOT or NULL was expected (at character 10)
     """
-    if not limits:
-        return _tree(written(text, limits).node, event_type)
-    return admitted(written(text), event_type)
+    _judge_size(text, limits)
+    words, literals = cut(text)
+    forms = known_forms(event_type)
+    form = forms.get(words)
+    tree = None if form is None else form.filled(literals)
+    if tree is not None:
+        return tree
+    what = written(text, limits)
+    tree = admitted(what, event_type) if limits else _tree(what.node, event_type)
+    if form is None and len(words) <= WORDS_MAX and what.depth <= DEPTH_MAX and what.predicates <= PREDICATES_MAX:
+        form = form_of(tree, _places(what.node, text), event_type)
+        if form is not None:
+            remember(forms, words, form)
+    return tree
 
 
 class Leaf(msgspec.Struct, frozen=True, gc=False):
@@ -113,18 +134,22 @@ class Written(NamedTuple):
 
 def written(text: str, limits: bool = True) -> Written:
     """Parse without an event type; only size and syntax are judged."""
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise FilterError("filter-syntax", "half of a surrogate pair is no character", error.start) from None
-    if limits:
-        limited("bytes of UTF-8", size, BYTES_MAX)
+    _judge_size(text, limits)
     tokens = _TOKEN.findall(text)
     if _WORDS.get(tokens[0]) == "TRUE":
         if tokens[1]:
             raise _unexpected(text, 1, "the end")
         return Written(Branch("true", ()), 0, 0)
     return _disjunction(text, tokens)
+
+
+def _judge_size(text: str, limits: bool) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise FilterError("filter-syntax", "half of a surrogate pair is no character", error.start) from None
+    if limits:
+        limited("bytes of UTF-8", size, BYTES_MAX)
 
 
 def admitted(what: Written, event_type: EventType, depth: int = 0, predicates: int = 0) -> Filter:
@@ -136,7 +161,7 @@ def admitted(what: Written, event_type: EventType, depth: int = 0, predicates: i
 
 def number(text: str) -> int | float | None:
     """What a text spells as a number literal, or None."""
-    return _number(text) if re.fullmatch(_NUMBER, text) else None
+    return spelled_number(text) if re.fullmatch(NUMBER, text) else None
 
 
 def _tree(node: Node, event_type: EventType) -> Filter:
@@ -288,7 +313,7 @@ def _name(token: str) -> str | None:
     if first == '"':
         return token[1:-1].replace('""', '"') if len(token) > 1 else None
     # What begins with a letter, an underscore or a digit that is none of 0 to 9 is a name to the expression.
-    if not (first.isalnum() or first == "_") or first in _NUMERALS or token in _WORDS:
+    if not (first.isalnum() or first == "_") or first in NUMERALS or token in _WORDS:
         return None
     return token
 
@@ -297,15 +322,30 @@ def _literal(token: str) -> Scalar | None:
     """The value that a token is, or None."""
     first = token[:1]
     if first == "'":
-        return token[1:-1].replace("''", "'") if len(token) > 1 else None
-    if first in _NUMERALS:
-        return _number(token) if len(token) > 1 or first.isdigit() else None
+        return quoted_text(token)
+    if first in NUMERALS:
+        return spelled_number(token)
     word = _WORDS.get(token)
     return True if word == "TRUE" else False if word == "FALSE" else None
 
 
-def _number(token: str) -> int | float:
-    return float(token) if "." in token or "e" in token or "E" in token else int(token)
+def _places(node: Node, text: str) -> list[list[int]]:
+    """Of each predicate, which of the literals of a text are its own; TRUE and FALSE are words and have no number."""
+    tokens = _TOKEN.findall(text)
+    numbers = list(accumulate((_literal(token) is not None and token not in _WORDS for token in tokens), initial=0))
+    every = []
+    for leaf in _leaves(node):
+        own = [i for i in range(leaf.place + 1, len(tokens)) if _literal(tokens[i]) is not None][: len(leaf.literals)]
+        every.append([numbers[i] for i in own if tokens[i] not in _WORDS])
+    return every
+
+
+def _leaves(node: Node) -> Iterator[Leaf]:
+    if isinstance(node, Leaf):
+        yield node
+    else:
+        for child in node.children:
+            yield from _leaves(child)
 
 
 # --- messages -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ may write: text that was printed is parsed with `limits=False`.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from state.filters.grammar import KEYWORDS
 from state.filters.tree import TRUE, Filter, Operator, Or, Predicate, Timestamp, Value
@@ -15,6 +16,7 @@ from state.space.event_type import Attribute
 from state.space.ranks import unrank
 
 _PLAIN_NAME = re.compile(r"[^\W0-9]\w*")
+_LISTS = (Operator.IN, Operator.NOT_IN)
 _TIME = Attribute("", "timestamp")
 _OFFSET_MICROS = (23 * 60 + 59) * 60_000_000
 
@@ -40,20 +42,22 @@ def to_text(filter: Filter) -> str:
 
 def predicate_text(predicate: Predicate) -> str:
     """Print one leaf."""
-    name, operator, values = name_text(predicate.attribute), predicate.operator, predicate.values
+    operator, values = predicate.operator, predicate.values
+    name = name_text(predicate.attribute)
+    if len(values) == 1 and operator not in _LISTS:
+        return f"{name} {operator.value} {value_text(values[0])}"
     match operator:
         case Operator.IS_NULL | Operator.IS_NOT_NULL:
             return f"{name} {operator.value}"
         case Operator.BETWEEN | Operator.NOT_BETWEEN:
             return f"{name} {operator.value} {value_text(values[0])} AND {value_text(values[1])}"
-        case Operator.IN | Operator.NOT_IN:
-            return f"{name} {operator.value} ({', '.join(map(value_text, values))})"
         case Operator.LIKE | Operator.NOT_LIKE:
             return f"{name} {operator.value} {' ESCAPE '.join(map(value_text, values))}"
         case _:
-            return f"{name} {operator.value} {value_text(values[0])}"
+            return f"{name} {operator.value} ({', '.join(map(value_text, values))})"
 
 
+@lru_cache(maxsize=1024)
 def name_text(name: str) -> str:
     """An attribute's name, in double quotes if it is not a plain name or reads as a keyword."""
     if _PLAIN_NAME.fullmatch(name) and name.upper() not in KEYWORDS:
@@ -63,15 +67,11 @@ def name_text(name: str) -> str:
 
 def value_text(value: Value) -> str:
     """A literal. A double prints as the shortest text that reads back as the same double."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return repr(value)
-        case Timestamp():
-            return f"'{timestamp_text(value)}'"
-        case _:
-            return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, Timestamp):
+        return f"'{timestamp_text(value)}'"
+    return repr(value) if not isinstance(value, bool) else str(value).lower()
 
 
 def timestamp_text(timestamp: Timestamp) -> str:
