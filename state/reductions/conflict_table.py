@@ -130,18 +130,39 @@ def _row_inside(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, inner: int, 
 
 @njit
 def _absorb(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, alive: Bools) -> int:
-    """Drop each row that lies, within s, inside another one (of equal rows the first stays); how many went."""
-    k = len(alive)
-    dropped = 0
-    for i in range(k):
-        for other in range(k):
-            if not alive[i]:
-                break
-            if other == i or not alive[other] or not _row_inside(low, high, lows, highs, i, other):
-                continue
-            if other < i or not _row_inside(low, high, lows, highs, other, i):
+    """Drop each row that lies, within s, inside another one (of equal rows the first stays); how many went.
+
+    The larger come first, so that each is held against those that stay, and most find one that holds them soon.
+    """
+    rows = np.flatnonzero(alive)
+    smaller = np.empty(len(rows))
+    for r in range(len(rows)):
+        volume = 1.0
+        for j in range(lows.shape[1]):
+            first, last = max(lows[rows[r], j], low[j]), min(highs[rows[r], j], high[j])
+            volume *= np.float64(np.uint64(last) - np.uint64(first)) + 1.0
+        smaller[r] = -volume
+    stay = np.empty(len(rows), np.int64)
+    n = dropped = 0
+    for r in np.argsort(smaller, kind="mergesort"):
+        i = rows[r]
+        for at in range(n):
+            if _row_inside(low, high, lows, highs, i, rows[stay[at]]):
                 alive[i] = False
                 dropped += 1
+                break
+        if not alive[i]:
+            continue
+        # Volumes are rounded: of one that is as large, by that, as this, this may still be around it.
+        for at in range(n - 1, -1, -1):
+            other = stay[at]
+            if smaller[other] != smaller[r]:
+                break
+            if alive[rows[other]] and _row_inside(low, high, lows, highs, rows[other], i):
+                alive[rows[other]] = False
+                dropped += 1
+        stay[n] = r
+        n += 1
     return dropped
 
 

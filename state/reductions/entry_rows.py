@@ -288,6 +288,13 @@ class EntryRows:
         """The rows that lie inside a box, in their order."""
         return self._between(np.concatenate([low, self._least]), np.concatenate([self._most, high]))
 
+    def beside(self, low: Ranks, high: Ranks, j: int) -> Ints:
+        """The rows that are as a box in all dimensions but j, where they meet or touch it; in their order."""
+        floor, ceiling = np.concatenate([low, high]), np.concatenate([low, high])
+        floor[j], ceiling[j] = LEAST, min(int(high[j]), MOST - 1) + 1
+        floor[self._d + j], ceiling[self._d + j] = max(int(low[j]), LEAST + 1) - 1, MOST
+        return self._between(floor, ceiling)
+
     def containing(self, low: Ranks, high: Ranks) -> int:
         """The first row that contains a box, or -1."""
         return self._first_between(np.concatenate([self._least, high]), np.concatenate([low, self._most]))

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
+import numpy as np
+
+from state.arrays import Ints
 from state.reductions.reduction import Decision
 from state.reductions.rspc import Verdict, seed_of
 from state.reductions.withholding import Counts, Withholding
@@ -32,8 +35,8 @@ def counted(steps: tuple[str, ...]) -> tuple[str, ...]:
 class GroupCovering(Withholding):
     """Withholds an entry when a group of active ones covers it, as far as `judge` can tell.
 
-    Cost: for each box of a new entry a question to the tree of active boxes, and one judgement of those that meet it,
-    which in a dense space are a share of all; a removal judges again what it covered.
+    Cost: for each box of a new entry two questions to the tree of active boxes, and where none contains it a judgement
+    of those that meet it, which in a dense space are a share of all; a removal judges again what it covered.
     """
 
     counted: ClassVar[tuple[str, ...]]
@@ -45,14 +48,21 @@ class GroupCovering(Withholding):
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         group: dict[str, None] = {}
         for low, high in boxes:
-            rows = self._active.meeting(low, high)
-            met = self._active.boxes(rows)
-            verdict = self._verdict(low, high, met.lows, met.highs, seed_of(id, low, high))
+            rows, verdict = self._judged(id, low, high)
             _count(counts, verdict)
             if not verdict.covered:
                 return Decision(False, reason=verdict.reason, witness=verdict.witness)
             group |= dict.fromkeys(self._active.owners(rows[verdict.by]))
         return Decision(True, tuple(group), verdict.reason)
+
+    def _judged(self, id: str, low: Ranks, high: Ranks) -> tuple[Ints, Verdict]:
+        """What is known of one box, and the rows that `by` of it speaks of."""
+        one = self._active.containing(low, high)  # as corollary 1 would say, without a look at all that meet it
+        if one >= 0:
+            return np.array([one]), Verdict(True, "corollary_1", np.zeros(1, np.int64))
+        rows = self._active.meeting(low, high)
+        met = self._active.boxes(rows)
+        return rows, self._verdict(low, high, met.lows, met.highs, seed_of(id, low, high))
 
 
 def _count(counts: Counts, verdict: Verdict) -> None:

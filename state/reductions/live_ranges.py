@@ -213,6 +213,12 @@ def _furthest(cells: Ints, directory: Ints, chunks: int, h: int) -> int:
 
 
 @njit
+def _furthest_of_all(cells: Ints, directory: Ints, chunks: int, starts: Ints, reaches: Ints) -> None:
+    for i in range(len(starts)):
+        reaches[i] = _furthest(cells, directory, chunks, starts[i])
+
+
+@njit
 def _next_start(cells: Ints, directory: Ints, chunks: int, h: int) -> int:
     """The first start after `h`; -1 if there is none."""
     if chunks == 0:
@@ -246,6 +252,20 @@ def _uncovered(cells: Ints, directory: Ints, chunks: int, start: int, end: int, 
         ends[found] = following - 1
         found += 1
         h = following
+
+
+@njit
+def _uncovered_of_all(
+    cells: Ints, directory: Ints, chunks: int, asked_starts: Ints, asked_ends: Ints, starts: Ints, ends: Ints
+) -> int:
+    """Write what of each range asked for no range holds, one after the other; -1: there was no room for all."""
+    total = 0
+    for i in range(len(asked_starts)):
+        found = _uncovered(cells, directory, chunks, asked_starts[i], asked_ends[i], starts[total:], ends[total:])
+        if found < 0:
+            return -1
+        total += found
+    return total
 
 
 @njit
@@ -381,12 +401,24 @@ class LiveRanges:
         start = int(_next_start(self._cells, self._directory, self._chunks, h))
         return None if start < 0 else start
 
+    def furthest_of_all(self, starts: Ints) -> Ints:
+        """`furthest` of each, in one call."""
+        reaches = np.empty(len(starts), np.int64)
+        _furthest_of_all(self._cells, self._directory, self._chunks, starts, reaches)
+        return reaches
+
     def uncovered(self, start: int, end: int) -> Ranges:
         """What of start..end no range holds: the gaps that a withdrawal leaves."""
+        return self.uncovered_of_all(np.array([start]), np.array([end]))
+
+    def uncovered_of_all(self, asked_starts: Ints, asked_ends: Ints) -> Ranges:
+        """The same of each range asked for, one after the other, in one call."""
         room = 16
         while True:
             starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
-            found = _uncovered(self._cells, self._directory, self._chunks, start, end, starts, ends)
+            found = _uncovered_of_all(
+                self._cells, self._directory, self._chunks, asked_starts, asked_ends, starts, ends
+            )
             if found >= 0:
                 return Ranges(starts[:found], ends[:found])
             room *= 4

@@ -326,8 +326,7 @@ class Mics:
         for number in old:
             taken = self._ranges_known(number)
             self._live.remove(taken, number)
-            for start, end in zip(taken.starts.tolist(), taken.ends.tolist(), strict=True):
-                self._uncover(table, journal, start, end)
+            self._uncover(table, journal, taken)
         if not self._gap:
             self._covered = self._held
         if self._is_tuning_due(bool(journal)):
@@ -353,11 +352,16 @@ class Mics:
 
     def _judge(self, table: IntervalTable, rows: list[tuple[int, int, int]], news: _News) -> list[tuple[int, int]]:
         """Count what the table says of each new range and entry; return the ranges that it does not hold."""
-        outside, held, counts = [], [0] * len(news.sizes), self._counts
-        for start, end, number in rows:
+        outside, counts = [], self._counts
+        # What one live range holds, the table holds: only of the others it is asked.
+        by_one = self._live.furthest_of_all(news.starts) >= news.ends
+        counts["ranges_covered"] += int(by_one.sum())
+        held = np.bincount(news.owners[by_one] - news.first, minlength=len(news.sizes)).tolist()
+        for row in np.flatnonzero(~by_one).tolist():
+            start, end, number = rows[row]
             if table.find(start, end) is not None:
                 held[number - news.first] += 1
-                counts["ranges_covered" if self._live.furthest(start) >= end else "ranges_subsumed"] += 1
+                counts["ranges_subsumed"] += 1
             else:
                 counts["ranges_merged" if table.touches(start, end) else "ranges_apart"] += 1
                 outside.append((start, end))
@@ -371,9 +375,9 @@ class Mics:
         self._held += sum(end - start + 1 for start, end in edit.added)
         self._held -= sum(end - start + 1 for start, end in edit.removed)
 
-    def _uncover(self, table: IntervalTable, journal: Journal, start: int, end: int) -> None:
-        """Cut from the table what a range that was taken out leaves uncovered."""
-        pieces = self._live.uncovered(start, end)
+    def _uncover(self, table: IntervalTable, journal: Journal, taken: Ranges) -> None:
+        """Cut from the table what ranges that were taken out leave uncovered."""
+        pieces = self._live.uncovered_of_all(taken.starts, taken.ends)
         for first, last in zip(pieces.starts.tolist(), pieces.ends.tolist(), strict=True):
             if not self._gap:
                 self._note(journal, table.cut(first, last))

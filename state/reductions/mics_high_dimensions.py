@@ -150,8 +150,8 @@ class IndexedMics(Withholding):
     joined: an entry goes out whole under its own id.
     Guarantee: exact: the union of what is forwarded is the union of the live entries. Within their budgets the exact
     phases `negative-space` and `hybrid` withhold all that the active ones cover together; `pairwise` what one covers.
-    Cost: the exact phase sees the candidates only. `pairwise` looks one cell up; the others each range of the entry,
-    and what shares a cell with it, which in a dense space are many.
+    Cost: `pairwise` looks one cell up and asks the tree of active boxes, O(log n + those that hold the cell); the
+    others look each range of the entry up, and see what shares a cell with it, which in a dense space are many.
     """
 
     counted = ("evaluated", "candidates", "covered")
@@ -164,9 +164,9 @@ class IndexedMics(Withholding):
         self._index = RangeIndex(grid, settings.cap)
 
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
-        # One that contains a box holds its first cell; several that cover it together may hold any.
-        asked = self._index.holders if self._exact is pairwise else self._index.candidates
-        numbers = asked(boxes).tolist()
+        if self._exact is pairwise:
+            return self._judge_pairwise(boxes, counts)
+        numbers = self._index.candidates(boxes).tolist()
         ids = [self._active.id(number) for number in numbers]
         parts = [self._active.entries[candidate] for candidate in ids]
         rows = self._exact(Boxes.concatenated(parts, self._domain.d), boxes)
@@ -178,6 +178,20 @@ class IndexedMics(Withholding):
             return Decision(False, reason=words)
         owners = np.repeat(np.arange(len(ids)), [len(part) for part in parts])
         return Decision(True, tuple(ids[owner] for owner in np.unique(owners[rows]).tolist()), words)
+
+    def _judge_pairwise(self, boxes: Boxes, counts: Counts) -> Decision:
+        """Phase 2 asks the tree of the active boxes who, of all candidates, contains each box: the first is named.
+
+        One that contains a box holds its first cell; so where nobody does, there is nothing to ask.
+        """
+        candidates = len(self._index.holders(boxes))
+        rows = [self._active.containing(low, high) for low, high in boxes] if candidates else [-1]
+        covered = min(rows) >= 0
+        counts["evaluated"] += 1
+        counts["candidates"] += candidates
+        counts["covered"] += covered
+        words = f"{'' if covered else 'not '}covered by {candidates} candidates of {len(self._active)}"
+        return Decision(covered, tuple(self._active.ids(np.array(rows))) if covered else (), words)
 
     def _activate(self, id: str, boxes: Boxes) -> None:
         super()._activate(id, boxes)

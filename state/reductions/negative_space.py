@@ -28,7 +28,7 @@ from state import formats
 from state.arrays import Bools, Ints
 from state.reductions.entry_rows import EntryRows, largest_first
 from state.reductions.entry_rows import warm as warm_rows
-from state.reductions.negative_space_approximate import ApproximateSpace
+from state.reductions.negative_space_approximate import ApproximateSpace, boxes_allowed
 from state.reductions.negative_tree import NegativeTree
 from state.reductions.negative_tree import warm as warm_tree
 from state.reductions.parameters import NegativeSpaceSettings, read
@@ -37,7 +37,10 @@ from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
 
-FORMAT = 2
+FORMAT = 3
+"""3: the cap of boxes rises with the entries, and what removals give back may exceed it by a share."""
+RESERVE = 4
+"""What removals give back may exceed the cap of boxes by this part of it: the space is not built anew for each."""
 WITNESSES_MAX = 64
 """Negative points that `decide` tries as a witness: where not all is cut out, one may be covered."""
 GIVEN_MAX = 64
@@ -58,10 +61,10 @@ class ExactSpace:
     """
 
     def __init__(
-        self, domain: Boxes, largest_first: bool = True, boxes_max: int | None = None, merge_sweeps: int = 0
+        self, domain: Boxes, largest_first: bool = True, max_boxes: int | None = None, merge_sweeps: int = 0
     ) -> None:
         self._domain = domain
-        self._boxes_max, self._merge_sweeps = boxes_max, merge_sweeps
+        self._max_boxes, self._merge_sweeps = max_boxes, merge_sweeps
         self.tree = NegativeTree(domain, largest_first)
         self.joined = 0
         """How many boxes merging has saved so far."""
@@ -69,40 +72,46 @@ class ExactSpace:
     def __len__(self) -> int:
         return len(self.tree)
 
-    def subscribe(self, boxes: Boxes) -> Bools:
-        """Cut an active entry out (figure 6, lines 8 to 14); say which of its boxes fitted under the cap."""
-        cut = np.array([self.tree.subtract(low, high, self._boxes_max) for low, high in boxes], bool)
+    def subscribe(self, boxes: Boxes, live: int) -> Bools:
+        """Cut an active entry out (figure 6, lines 8 to 14); say which of its boxes fitted under the cap.
+
+        `live`: the entries that there are, this one among them, on which the cap may depend.
+        """
+        cap = boxes_allowed(self._max_boxes, live)
+        cut = np.array([self.tree.subtract(low, high, cap) for low, high in boxes], bool)
         self.joined += self.tree.merge_if_grown(self._merge_sweeps)
         return cut
 
-    def give_back(self, boxes: Boxes, active: EntryRows) -> Boxes | None:
+    def give_back(self, boxes: Boxes, active: EntryRows, live: int) -> Boxes | None:
         """Make negative what only `boxes` had covered (figure 7, lines 6 to 20); not in `active` any more.
 
         Returns what became negative; None: not known, for the space was built anew.
-        Differs: the larger overlaps are subtracted first; if more is withdrawn than stays, or if the cap is
-        exceeded, the space is built anew from what stays.
-        Cost: that of finding what overlaps, and O(overlapping entries * pieces), a box.
+        Differs: the larger overlaps are subtracted first; if more is withdrawn than stays, or if the cap and its
+        reserve are exceeded, the space is built anew from what stays, with half the cap.
+        Cost: that of finding what overlaps, and O(overlapping entries * pieces), a box; built anew, that of all active
+        ones, but then as many boxes must be given back before it happens again as half the cap and its reserve.
         """
+        cap = boxes_allowed(self._max_boxes, live)
         if len(boxes) > active.marked:
-            self._build(active, self._boxes_max)
+            self._build(active, cap)
             return None
         given = []
         for i, (low, high) in enumerate(boxes):
             met = active.meeting(low, high)
             others = active.boxes(met[active.marks(met)]).joined(Boxes(boxes.lows[:i], boxes.highs[:i]))
-            left = self._uncovered(low, high, others)
+            left = self._uncovered(low, high, others, cap)
             if left is None:
                 # Half the cap leaves room for what the next cancellations give back.
-                self._build(active, (self._boxes_max or 0) // 2)
+                self._build(active, (cap or 0) // 2)
                 return None
             self.tree.add(left)
             given.append(left)
         self.joined += self.tree.merge_if_grown(self._merge_sweeps)
         return Boxes.concatenated(given, self._domain.d)
 
-    def _uncovered(self, low: Ranks, high: Ranks, others: Boxes) -> Boxes | None:
-        """What `others` leave of a box, or None above the cap."""
-        room = None if self._boxes_max is None else max(1, self._boxes_max - len(self.tree))
+    def _uncovered(self, low: Ranks, high: Ranks, others: Boxes, cap: int | None) -> Boxes | None:
+        """What `others` leave of a box, or None above the cap and its reserve."""
+        room = None if cap is None else max(1, cap + cap // RESERVE - len(self.tree))
         hole = NegativeTree(Boxes(low[None], high[None]), self.tree.largest_first)
         others = others.clipped(low, high)
         for i in _largest_first(others, self._domain):
@@ -128,9 +137,9 @@ class ExactSpace:
             tree.merge_if_grown(self._merge_sweeps)
         return tree, cut
 
-    def tidy(self, active: EntryRows) -> None:
+    def tidy(self, active: EntryRows, live: int) -> None:
         """Build the space anew if that takes fewer boxes and leaves no more of `active` uncut."""
-        tree, cut = self._built(active, self._boxes_max)
+        tree, cut = self._built(active, boxes_allowed(self._max_boxes, live))
         if len(tree) < len(self.tree) and int(cut.sum()) >= active.marked:
             self.tree = tree
             active.mark(cut)
@@ -230,7 +239,7 @@ class NegativeSpace(Withholding):
 
     def _cuts(self) -> tuple[bool, int | None, int]:
         s = self.settings
-        return s.cuts == "largest-first", s.max_boxes or None, s.merge_budget * self._domain.d
+        return s.cuts == "largest-first", s.max_boxes, s.merge_budget * self._domain.d
 
     def _fresh_approximate(self) -> ApproximateSpace:
         s = self.settings
@@ -246,6 +255,10 @@ class NegativeSpace(Withholding):
         space = self._exact if self._exact is not None else self._approximate
         assert space is not None
         return space
+
+    @property
+    def _live(self) -> int:
+        return len(self._active) + len(self._passive)
 
     # --- changes
 
@@ -279,7 +292,7 @@ class NegativeSpace(Withholding):
         if self._approximate is not None:
             given = self._approximate.give_back(list(holes), self._active)
         if self._exact is not None:
-            given = self._exact.give_back(hole.take(np.concatenate(cut)), self._active)
+            given = self._exact.give_back(hole.take(np.concatenate(cut)), self._active, self._live)
         touched = self._touched(hole, given)
         self._counts["reexamined"] += len(touched)
         return {id: self._passive.remove(id) for id in touched}
@@ -325,9 +338,9 @@ class NegativeSpace(Withholding):
         """
         cut = None
         if self._exact is not None:
-            cut = self._exact.subscribe(boxes)
+            cut = self._exact.subscribe(boxes, self._live + 1)
         if self._approximate is not None:
-            self._approximate.subscribe(id, boxes, len(self._active) + len(self._passive) + 1)
+            self._approximate.subscribe(id, boxes, self._live + 1)
         is_cut = cut is None or bool(cut.all())
         for inner in self._active.inside(boxes) if self.retires else ():
             if not is_cut and self._active.marks_of(inner).any():
@@ -347,7 +360,8 @@ class NegativeSpace(Withholding):
         share, withdrawn = self.settings.rebuild, self._counts["withdrawn"]
         if share == 0 or withdrawn == 0 or withdrawn < share * len(self._active):
             return
-        aside = NegativeSpace(self._domain, asdict(self.settings))
+        given = {name: value for name, value in asdict(self.settings).items() if value is not None}
+        aside = NegativeSpace(self._domain, given)
         for id, boxes in largest_first(self._active.entries | self._passive.entries, self._domain):
             aside._put_in(id, boxes)
         sent = sum(id not in self._active for id in aside._active.entries)
@@ -365,11 +379,11 @@ class NegativeSpace(Withholding):
     def _tidy(self) -> None:
         """Cut the same active entries out of a fresh cube, if that takes fewer boxes: nothing has to be sent."""
         if self._exact is not None:
-            self._exact.tidy(self._active)
+            self._exact.tidy(self._active, self._live)
         if self._approximate is not None:
             fresh = self._fresh_approximate()
             for id, boxes in largest_first(self._active.entries, self._domain):
-                fresh.subscribe(id, boxes, len(self._active) + len(self._passive))
+                fresh.subscribe(id, boxes, self._live)
             fresh.joined += self._approximate.joined
             if len(fresh) < len(self._approximate):
                 self._approximate = fresh

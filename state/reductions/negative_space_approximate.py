@@ -41,6 +41,24 @@ CHOICES = {"benefit-cost": BENEFIT_COST, "benefit": BENEFIT, "cost": COST}
 """The selection metrics of §5: the volume cut out per new box, the volume, 1 / new boxes."""
 
 
+BOXES_MIN, BOXES_EACH = 20_000, 24
+"""Negative boxes that are always allowed, and for each entry. With these, of 4,000 random boxes in 4-D, the exact mode
+withholds more than the approximate one does without a limit, and that one 98 % of it. Packed: some 20 bytes each."""
+
+
+def boxes_allowed(max_boxes: int | None, live: int) -> int | None:
+    """How many negative boxes there may be while so many entries live, the one rule of both modes; None: no limit.
+
+    `max_boxes`: that many, 0: no limit; None, the default: as many as entries need, at least `BOXES_MIN`.
+
+    >>> boxes_allowed(None, 100), boxes_allowed(None, 4000), boxes_allowed(9, 4000), boxes_allowed(0, 4000)
+    (20000, 96000, 9, None)
+    """
+    if max_boxes is None:
+        return max(BOXES_MIN, BOXES_EACH * live)
+    return max_boxes or None
+
+
 class _Packed(msgspec.Struct, array_like=True):
     tree: bytes
     covered_by: PackedEntries
@@ -53,7 +71,7 @@ class ApproximateSpace:
         self,
         domain: Boxes,
         largest_first: bool = True,
-        boxes_max: int | None = None,
+        max_boxes: int | None = None,
         merge_sweeps: int = 0,
         k: int = 50,
         choice: str = "benefit-cost",
@@ -67,7 +85,7 @@ class ApproximateSpace:
         """How many boxes merging has saved so far. CoveredBy is merged only when it is given back: at every
         turn, that made a quarter fewer of them and took twice the time."""
         self._k, self._choice, self._dynamic = k, CHOICES[choice], dynamic
-        self._boxes_max, self._merge_sweeps = boxes_max, merge_sweeps
+        self._max_boxes, self._merge_sweeps = max_boxes, merge_sweeps
 
     def threshold(self, order: int) -> int:
         """How many boxes more the subscription number `order` may make.
@@ -77,8 +95,8 @@ class ApproximateSpace:
         the boxes of R, the same as in the exact mode, may lower it further.
         """
         limit = self._k * order - len(self.tree) if self._dynamic else self._k
-        room = sys.maxsize if self._boxes_max is None else self._boxes_max - len(self.tree)
-        return max(min(limit, room), 0)
+        cap = boxes_allowed(self._max_boxes, order)
+        return max(min(limit, sys.maxsize if cap is None else cap - len(self.tree)), 0)
 
     def _is_full(self, order: int) -> bool:
         """Whether nothing is cut any more, not even for free: each cut is a box of CoveredBy.
@@ -86,7 +104,8 @@ class ApproximateSpace:
         Where there is a cap, that has as many as R may have, or k for each subscription if these are more: what
         figure 8 lets each of them make.
         """
-        return self._boxes_max is not None and self.taken >= max(self._boxes_max, self._k * order)
+        cap = boxes_allowed(self._max_boxes, order)
+        return cap is not None and self.taken >= max(cap, self._k * order)
 
     def subscribe(self, id: str, boxes: Boxes, order: int) -> None:
         """Cut an active subscription out where it pays (figure 8, lines 8 to 29).

@@ -11,12 +11,18 @@ active entries draw the same points: what the first of them forwards, the others
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
 
 from state.reductions.group_covering import GroupCovering, counted
 from state.reductions.parameters import ProbabilisticSettings, read
-from state.reductions.rspc import STEPS, Verdict, decide
-from state.space.boxes import Ranks
+from state.reductions.rspc import NONE, STEPS, Verdict, decide
+from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
+
+ROWS_MAX = 256
+"""Active boxes that one judgement goes by; of more that meet an entry, the ones that share most with it."""
 
 
 class _Guessing:
@@ -26,6 +32,19 @@ class _Guessing:
         self.error, self.trials_max = settings.error, settings.trials_max
 
     def __call__(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, seed: int) -> Verdict:
+        if len(lows) <= ROWS_MAX:
+            return self._decided(low, high, lows, highs, seed)
+        # By the largest: what they do not cover may be covered by the others, and counts as undecided.
+        inside = Boxes(np.maximum(lows, low), np.minimum(highs, high)).sides()
+        largest = np.sort(np.argpartition(-inside.prod(axis=1), ROWS_MAX - 1)[:ROWS_MAX])
+        verdict = self._decided(low, high, lows[largest], highs[largest], seed)
+        if verdict.witness is not None:
+            witness = np.array(verdict.witness)
+            if ((lows <= witness) & (witness <= highs)).all(axis=1).any():
+                return Verdict(False, "rows", NONE, None, verdict.trials)
+        return replace(verdict, by=largest[verdict.by])
+
+    def _decided(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, seed: int) -> Verdict:
         return decide(low, high, lows, highs, error=self.error, trials_max=self.trials_max, seed=seed)
 
 
@@ -38,6 +57,8 @@ class Probabilistic(GroupCovering):
     Guarantee: what is forwarded is inside the union of the live entries; each judgement of a box that is not covered
     withholds it, and the active entries inside it, with probability <= `error`. An entry is judged when it comes and
     whenever one of its group goes.
+    Differs: of more than `ROWS_MAX` active boxes that meet a box the largest are asked. What these do not cover is
+    forwarded, which loses nothing. So a judgement costs the same however many there are.
 
     >>> from state.space.boxes import Boxes
     >>> p = Probabilistic(Boxes.of([([0, 0], [99, 99])]))
@@ -51,7 +72,7 @@ class Probabilistic(GroupCovering):
     (['middle'], ('left',))
     """
 
-    counted = counted(STEPS)
+    counted = counted((*STEPS, "rows"))
 
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
         super().__init__(domain, _Guessing(read(ProbabilisticSettings, parameters)))

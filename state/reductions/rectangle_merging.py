@@ -29,7 +29,6 @@ from state.arrays import Bools, Floats, Ints
 from state.reductions.entry_rows import EntryRows, entry_boxes
 from state.reductions.parameters import MergingSettings, read
 from state.reductions.reduction import Decision, Delta, Fate
-from state.reductions.row_tree import LEAST, MOST
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import (
     Geometry,
@@ -40,7 +39,8 @@ from state.space.packing import (
     unpack_numbers,
 )
 
-FORMAT = 2
+FORMAT = 3
+"""3: a group that loses a member and stays keeps its place among the others."""
 Member = tuple[str, int]
 """An entry's id and the number of one of its boxes."""
 
@@ -80,8 +80,9 @@ class RectangleMerging:
     step that takes the old rectangle back, so that nothing remains of what was withdrawn and nothing else is lost.
     What a new or grown rectangle contains joins it.
     Guarantee: a budget of 0: exact; else a superset, each merge adding at most `budget` times what it merges.
-    Cost: a box is held against the rectangles that it meets or touches, found by a tree; with a budget against all,
-    O(groups * d), vectorised. A removal: that of the group's members.
+    Cost: a box is held against the rectangles in it and those that differ from it in one dimension, found by a tree in
+    d + 1 questions; with a budget against all, O(groups * d), vectorised. A removal: O(1) from a group whose rectangle
+    another member is, as long as it is neither the first nor that one; else that of placing the group's members anew.
 
     >>> merging = RectangleMerging(Boxes.of([([0, 0], [9, 9])]), {"budget": 0.5})
     >>> a, b = Boxes.of([([0, 0], [1, 3])]), Boxes.of([([2, 1], [3, 3])])
@@ -95,8 +96,10 @@ class RectangleMerging:
         self.domain = domain
         self.budget = read(MergingSettings, parameters).budget
         self._entries: dict[str, Boxes] = {}
-        self._groups: dict[str, list[Member]] = {}
+        self._groups: dict[str, dict[Member, None]] = {}
         """Members of each group, the one that it is named after first."""
+        self._whole: dict[str, Member] = {}
+        """The first member of a group that is the whole rectangle, where there is one: while it stays, so does this."""
         self._of: dict[Member, str] = {}
         """The group of each box."""
         self._rectangles = EntryRows(domain.d)
@@ -142,32 +145,51 @@ class RectangleMerging:
 
         A group stays as it is where one of those that stay is the whole rectangle.
         """
-        leaving = {(id, i): None for id in gone for i in range(len(self._entries[id]))}
+        leaving: dict[str, list[Member]] = {}
+        for id in gone:
+            for i in range(len(self._entries[id])):
+                leaving.setdefault(self._of.pop((id, i)), []).append((id, i))
         homeless: list[Member] = []
-        for name in dict.fromkeys(self._of.pop(member) for member in leaving):
-            rectangle = self._rectangles.remove(name)
-            self._before.setdefault(name, rectangle)
-            stay = [member for member in self._groups.pop(name) if member not in leaving]
-            whole = next((member for member in stay if self._is_whole(member, rectangle)), None)
-            if whole is None:
-                homeless += stay
+        for name, members in leaving.items():
+            group = self._groups[name]
+            for member in members:
+                del group[member]
+            whole = self._whole.get(name)
+            if whole is None or whole not in group:
+                rectangle = self._rectangles.entries[name]
+                whole = next((member for member in group if self._is_whole(member, rectangle)), None)
+            if whole is not None and _name(next(iter(group))) == name:
+                self._whole[name] = whole
                 continue
-            first = stay[0] if _name(stay[0]) == name else whole
-            self._form([first, *(member for member in stay if member != first)], rectangle)
+            rectangle = self._dissolved(name)
+            if whole is None:
+                homeless += group
+            else:
+                self._form([whole, *(member for member in group if member != whole)], rectangle, whole)
         for member in homeless:
             del self._of[member]
         return homeless
+
+    def _dissolved(self, name: str) -> Boxes:
+        """A group is no more; the rectangle that it had."""
+        rectangle = self._rectangles.remove(name)
+        self._before.setdefault(name, rectangle)
+        del self._groups[name]
+        self._whole.pop(name, None)
+        return rectangle
 
     def _is_whole(self, member: Member, rectangle: Boxes) -> bool:
         low, high = self._box(member)
         return bool((low == rectangle.lows[0]).all() and (high == rectangle.highs[0]).all())
 
-    def _form(self, group: list[Member], rectangle: Boxes) -> None:
-        """Make a group, named after its first member."""
+    def _form(self, group: Sequence[Member], rectangle: Boxes, whole: Member | None) -> None:
+        """Make a group, named after its first member; `whole`: the first of them that is the rectangle, if any is."""
         name = _name(group[0])
         self._before.setdefault(name, None)
-        self._groups[name] = group
+        self._groups[name] = dict.fromkeys(group)
         self._of |= dict.fromkeys(group, name)
+        if whole is not None:
+            self._whole[name] = whole
         self._rectangles.add(name, rectangle)
 
     def _place(self, member: Member) -> None:
@@ -175,8 +197,10 @@ class RectangleMerging:
         low, high = self._box(member)
         holding = self._holding(low, high)
         if holding is not None:
-            self._groups[holding].append(member)
+            self._groups[holding][member] = None
             self._of[member] = holding
+            if holding not in self._whole and self._is_whole(member, self._rectangles.entries[holding]):
+                self._whole[holding] = member
             self._merged += 1
             return
         grown = self._cheapest(low, high)
@@ -186,17 +210,17 @@ class RectangleMerging:
         for inner in self._rectangles.inside(rectangle):
             self._absorbed(inner, group)
         self._merged += len(group) > 1
+        # Of what it takes in nobody is the whole rectangle: that one would have held the new box.
+        whole = member if self._is_whole(member, rectangle) else None
         if grown is not None:
             # The new one is no reason to call the group by another name.
             group.append(group.pop(0))
-        self._form(group, rectangle)
+        self._form(group, rectangle, whole)
 
     def _absorbed(self, name: str, group: list[Member]) -> Boxes:
         """Let the members of a group join another; the rectangle that they had."""
-        rectangle = self._rectangles.remove(name)
-        self._before.setdefault(name, rectangle)
-        group += self._groups.pop(name)
-        return rectangle
+        group += self._groups[name]
+        return self._dissolved(name)
 
     def _box(self, member: Member) -> tuple[Ranks, Ranks]:
         boxes = self._entries[member[0]]
@@ -221,15 +245,16 @@ class RectangleMerging:
         return self._rectangles.owners(live[best : best + 1])[0] if np.isfinite(extra[best]) else None
 
     def _perfect(self, low: Ranks, high: Ranks) -> str | None:
-        """The first group whose rectangle makes one with a box: such meet it or touch it.
+        """The first group whose rectangle makes one with a box: such lie in it, or differ from it in one dimension.
 
         Not by volumes: they are rounded, and that must not let a merge pass for perfect.
         """
-        below, above = np.maximum(low, LEAST + 1) - 1, np.minimum(high, MOST - 1) + 1
-        near = self._rectangles.meeting(below, above)
-        rectangles = self._rectangles.boxes(near)
+        known = self._rectangles
+        beside = [known.beside(low, high, j) for j in range(len(low))]
+        near = np.unique(np.concatenate([known.within(low, high), *beside]))
+        rectangles = known.boxes(near)
         fits = near[makes_rectangles(rectangles.lows, rectangles.highs, low, high)]
-        return self._rectangles.owners(fits[:1])[0] if len(fits) else None
+        return known.owners(fits[:1])[0] if len(fits) else None
 
     # --- questions
 
@@ -279,8 +304,10 @@ class RectangleMerging:
         assert sorted(members) == sorted((id, i) for id, boxes in self._entries.items() for i in range(len(boxes)))
         assert self._groups.keys() == self._rectangles.entries.keys()
         for name, group in self._groups.items():
-            assert name == _name(group[0])
-            assert self._rectangles.entries[name] == self._bounding(group)
+            assert name == _name(next(iter(group)))
+            rectangle = self._rectangles.entries[name]
+            assert rectangle == self._bounding(list(group))
+            assert self._whole.get(name) == next((m for m in group if self._is_whole(m, rectangle)), None)
 
     def _bounding(self, group: Sequence[Member]) -> Boxes:
         lows, highs = zip(*map(self._box, group), strict=True)
@@ -321,10 +348,15 @@ class RectangleMerging:
         starts = ends - sizes
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             group = members[start:end]
-            self._groups[_name(group[0])] = group
+            self._groups[_name(group[0])] = dict.fromkeys(group)
             self._of |= dict.fromkeys(group, _name(group[0]))
         lows, highs = np.minimum.reduceat(boxes.lows, starts), np.maximum.reduceat(boxes.highs, starts)
         rectangles = {name: Boxes(lows[i : i + 1], highs[i : i + 1]) for i, name in enumerate(self._groups)}
+        of_group = np.repeat(np.arange(len(sizes)), sizes)
+        whole = (boxes.lows == lows[of_group]).all(axis=1) & (boxes.highs == highs[of_group]).all(axis=1)
+        names = list(self._groups)
+        for row in np.flatnonzero(whole).tolist():
+            self._whole.setdefault(names[of_group[row]], members[row])
         self._rectangles.fill(rectangles, Boxes(lows, highs))
 
 

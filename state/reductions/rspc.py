@@ -102,22 +102,35 @@ def draw(low: Ranks, high: Ranks, state: Words, point: Ranks) -> None:
 @njit
 def guess(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, trials: int, seed: np.uint64, point: Ranks) -> int:
     """Algorithm 1: the number of guesses until one lies in no row, left in `point`; `trials` + 1 if none does."""
-    k, m = lows.shape
+    k = len(lows)
+    order = np.arange(k)
     state = np.array([seed], np.uint64)
     for trial in range(trials):
         draw(low, high, state, point)
         held = False
-        for i in range(k):
-            held = True
-            for j in range(m):
-                if point[j] < lows[i, j] or point[j] > highs[i, j]:
-                    held = False
-                    break
-            if held:
+        for at in range(k):
+            if _holds(lows, highs, order[at], point):
+                _forward(order, at)
+                held = True
                 break
         if not held:
             return trial + 1
     return trials + 1
+
+
+@njit
+def _holds(lows: Ranks, highs: Ranks, i: int, point: Ranks) -> bool:
+    for j in range(len(point)):  # noqa: SIM110 - compiled code has no generators
+        if point[j] < lows[i, j] or point[j] > highs[i, j]:
+            return False
+    return True
+
+
+@njit
+def _forward(order: Ints, at: int) -> None:
+    """Have the row at this place asked sooner from now on: what held a guess is likely to hold the next."""
+    sooner = at // 2
+    order[at], order[sooner] = order[sooner], order[at]
 
 
 @njit
@@ -128,25 +141,27 @@ def _guess_owners(
 
     Returns the guesses made and whether the last, left in `point`, lies in no row. `state` goes on from call to call.
     """
-    k, m = lows.shape
+    k = len(lows)
+    marked = np.flatnonzero(used)
+    order, n = np.empty(k, np.int64), len(marked)  # the marked ones, in the order in which they are asked
+    order[:n] = marked
     for trial in range(trials):
         draw(low, high, state, point)
-        holder = -1
+        held = False
+        for at in range(n):
+            if _holds(lows, highs, order[at], point):
+                _forward(order, at)
+                held = True
+                break
+        if held:
+            continue
         for i in range(k):
-            if holder >= 0 and not used[i]:
-                continue
-            held = True
-            for j in range(m):
-                if point[j] < lows[i, j] or point[j] > highs[i, j]:
-                    held = False
-                    break
-            if held:
-                holder = i
-                if used[i]:
-                    break
-        if holder < 0:
+            if not used[i] and _holds(lows, highs, i, point):
+                used[i], order[n], held = True, i, True
+                n += 1
+                break
+        if not held:
             return trial + 1, True
-        used[holder] = True
     return trials, False
 
 
@@ -262,6 +277,7 @@ class Verdict:
             "trials": f"{self.trials} guesses lie in active boxes: covered but for a probability of {self.error:.3g}",
             "subset": f"{self.trials} guesses lie in {len(self.by)} active boxes: covered but for {self.error:.3g}",
             "cap": f"undecided: {self.needed:.3g} trials needed; at the cap the error would be up to {self.error:.3g}",
+            "rows": "undecided: the largest of the active boxes that meet it do not cover it; others were not asked",
             "subtraction": f"active boxes were subtracted, {'nothing' if self.covered else 'something'} is left",
             "budget": "undecided: the budget of pieces and the trials are used up",
         }[self.step]

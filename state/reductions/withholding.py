@@ -29,7 +29,8 @@ from state.reductions.reduction import Decision, Delta, Fate
 from state.space.boxes import Boxes
 from state.space.packing import Geometry, PackedEntries, pack_numbers, unpack_entries, unpack_numbers
 
-FORMAT = 2
+FORMAT = 3
+"""3: `probabilistic` judges by the largest of very many boxes."""
 EMPTY = Decision(True, reason="there is nothing in it")
 
 Counts = dict[str, int | float]

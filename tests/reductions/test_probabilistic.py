@@ -158,3 +158,28 @@ def test_another_format_is_refused() -> None:
     for blob in (b"", b"\x07abc"):
         with pytest.raises(HilcastError, match="state-format"):
             Probabilistic.decode(blob, DOMAIN)
+
+
+def test_of_very_many_boxes_the_largest_are_asked(monkeypatch) -> None:
+    """What they cover is withheld; what only the others cover is forwarded, undecided; a witness is outside of all."""
+    monkeypatch.setattr("state.reductions.probabilistic.ROWS_MAX", 2)
+    domain = Boxes.of([([0, 0], [99, 99])])
+
+    def among(*boxes: tuple[list[int], list[int]]) -> Probabilistic:
+        p = Probabilistic(domain)
+        p.update({f"b{i}": Boxes.of([box]) for i, box in enumerate(boxes)})
+        assert p.stats()["forwarded"] == len(boxes)
+        return p
+
+    halves = ([0, 0], [50, 99]), ([45, 0], [99, 60])
+    corner = ([50, 55], [99, 99])
+    p = among(*halves, corner)
+    assert p.decide(Boxes.of([([10, 10], [90, 59])])).covered
+    undecided = p.decide(Boxes.of([([10, 10], [90, 90])]))
+    assert (undecided.covered, undecided.witness) == (False, None)
+    assert "others were not asked" in undecided.reason
+    p.update({"middle": Boxes.of([([10, 10], [90, 90])])})
+    assert p.stats()["decided_rows"] == 1
+    open_corner = among(*halves, ([60, 61], [99, 80])).decide(Boxes.of([([10, 10], [90, 95])]))
+    assert open_corner.witness is None or open_corner.witness[1] > 60
+    p.check()

@@ -129,3 +129,25 @@ def test_wide_boxes_do_not_overflow() -> None:
     merging.update({"a": everything, "b": everything, "c": Boxes.of([([0] * 7, [9] * 7)])})
     assert merging.rectangles() == everything
     assert np.isfinite(added_space(everything.lows, everything.highs, everything.lows[0], everything.highs[0])).all()
+
+
+def test_a_member_leaves_a_large_group_without_a_look_at_the_others(monkeypatch) -> None:
+    """While another member is the whole rectangle; when that one leaves, the next that is takes its part."""
+    merging = RectangleMerging(Boxes.of([([0], [999])]))
+    whole = Boxes.of([([0], [999])])
+    merging.update({"whole": whole, "again": whole, **{f"i{i}": Boxes.of([([i], [i + 5])]) for i in range(100)}})
+    assert list(merging.forwarded()) == ["whole"]
+    looked_at: list[object] = []
+    is_whole = RectangleMerging._is_whole
+    monkeypatch.setattr(RectangleMerging, "_is_whole", lambda *given: looked_at.append(given) or is_whole(*given))
+    for i in range(90):
+        assert not merging.update({}, [f"i{i}"])
+    assert not looked_at
+    delta = merging.update({}, ["whole"])
+    assert (list(delta.added), delta.removed) == (["again"], ("whole",))
+    assert len(looked_at) == 1, "the next in the group is the one"
+    merging.check()
+    assert RectangleMerging.decode(merging.encode(), Boxes.of([([0], [999])]))._whole == merging._whole
+    merging.update({}, ["again"])
+    assert sorted(merging.forwarded()) == sorted(merging._groups)
+    merging.check()
