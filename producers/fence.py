@@ -8,6 +8,8 @@ After as many rounds as a consequence can have steps (`state/limits.py`), everyt
 Where clients have inboxes of their own, those count that whoever asks may see: an operator waits for everybody, and a
 client that Kafka's ACLs keep from others' topics for itself. The control topic and its commits are everybody's to see.
 An inbox that no commit names yet has not been read: it is waited for like any other.
+
+What lies behind a transaction that somebody left open in an inbox is waited for, too, until it is ended or aborted.
 """
 
 from __future__ import annotations
@@ -66,10 +68,9 @@ class Fence:
         self.config = config
         self._client = client
         self._admin = AdminClient(librdkafka(config))
-        # ends are those that the job reads to: of transactions that have ended
-        self._consumer = Consumer(
-            {**librdkafka(config), "group.id": f"{config.deployment.prefix}.fence", "isolation.level": "read_committed"}
-        )
+        # ends are where anything was sent to, also behind a transaction that is open: the job cannot read that yet
+        group = f"{config.deployment.prefix}.fence"
+        self._consumer = Consumer({**librdkafka(config), "group.id": group, "isolation.level": "read_uncommitted"})
         self._partitions = [TopicPartition(name, 0) for name in (*inboxes(config), config.topics.control)]
         """What is waited for; clients' own inboxes as they were found when the last round began."""
 

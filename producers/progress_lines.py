@@ -28,6 +28,8 @@ class ProgressLine(msgspec.Struct):
     rows: float = 0
     epoch: str = ""
     began: str = ""
+    configuration: int | None = None
+    """The version by which the deployment went when it wrote this; None: it did not say, or was still going over."""
 
     def plain(self, record: Record) -> dict[str, Any]:
         """The line as JSON has it, with its time."""

@@ -14,12 +14,16 @@ wants must not be, and what some want is counted as undecided. When a change was
 in history what `hilcast wait` does: rounds of "where do inboxes and control end now, and when had every broker read
 that far".
 
+The same holds of configurations, which change while events are routed. Each is a `Reading` of all that was published
+and registered, and a publication is in the readings by which it may have been routed: what any of them wants may be
+delivered, what all of them want must be.
+
 Left out: the order of deliveries, and what crossed the links.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -102,6 +106,17 @@ class Publication:
     """What its value is written in; None: what its type says."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one configuration makes of the topics."""
+
+    types: Mapping[str, EventType]
+    publications: Sequence[Publication | None]
+    """Row by row the same ones in every reading; None for those that this configuration cannot have routed."""
+    subscriptions: Sequence[Claim]
+    advertisements: Sequence[Claim] = ()
+
+
 class Delivered(NamedTuple):
     """One copy that a client got."""
 
@@ -130,22 +145,32 @@ class Progress(NamedTuple):
 class ControlHistory:
     """When what had been said by a moment was in force at every broker.
 
-    `times`: for each topic of the control plane the first offset that is held, and the log-append time of each record.
+    `times`: for each topic of the control plane the first offset that is held, and offset and log-append time of each
+    record. Offsets have gaps where a transaction ended or was taken back.
+    `mixed`: from when until when deployments went by different configurations; nothing comes into force meanwhile.
     """
 
     def __init__(
         self,
         brokers: Sequence[str],
-        times: Mapping[str, tuple[int, Sequence[float]]],
+        times: Mapping[str, tuple[int, Sequence[tuple[int, float]]]],
         progress: Iterable[Progress],
         rounds: int,
+        mixed: Iterable[tuple[float, float]] = (),
     ) -> None:
         self._brokers = brokers
         self._rounds = rounds
+        self._mixed = sorted(mixed)
         self._topics = list(times)
-        self._first = {topic: first for topic, (first, _) in times.items()}
+        self._ends_after = {
+            topic: np.array([first, *(offset + 1 for offset, _ in records)], np.int64)
+            for topic, (first, records) in times.items()
+        }
         # a clock that was set back must not make a later record look earlier
-        self._times = {topic: np.maximum.accumulate(np.array([-NEVER, *at])) for topic, (_, at) in times.items()}
+        self._times = {
+            topic: np.maximum.accumulate(np.array([-NEVER, *(at for _, at in records)]))
+            for topic, (_, records) in times.items()
+        }
         groups: dict[tuple[str, tuple[str, ...]], list[Progress]] = defaultdict(list)
         for record in progress:
             groups[record.deployment, record.hosts].append(record)
@@ -160,16 +185,22 @@ class ControlHistory:
         """
         now = np.asarray(said_ms, np.float64)
         for _ in range(self._rounds):
-            reached = np.maximum(now, self._reached(self._ends(now)))
+            reached = self._at_one(np.maximum(now, self._reached(self._ends(now))))
             if np.array_equal(reached, now):
                 break
             now = reached
         return now
 
+    def _at_one(self, now: Floats) -> Floats:
+        """For each moment the first one from it on at which all deployments went by one configuration."""
+        for first, last in self._mixed:
+            now = np.where((now >= first) & (now < last), last, now)
+        return now
+
     def _ends(self, now: Floats) -> dict[str, Ints]:
         """The end of each topic at each moment; a record of the very same millisecond counts."""
         return {
-            topic: self._first[topic] + np.searchsorted(times[1:], now, side="right")
+            topic: self._ends_after[topic][np.searchsorted(times[1:], now, side="right")]
             for topic, times in self._times.items()
         }
 
@@ -252,6 +283,8 @@ class Judgement:
     """Deliveries routed with an old index while Redis was away, by choice: not judged."""
     unknown: int = 0
     """Deliveries of publications that are no longer held."""
+    unjudged: int = 0
+    """Publications that may have been routed by a configuration that is no longer held."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -277,62 +310,94 @@ def judge(
     schemas: Schemas = NO_SCHEMAS,
     set_aside: Sequence[Delivered] = (),
 ) -> Judgement:
-    """Compare deliveries with flooding.
+    """Compare deliveries with flooding, by one configuration: `judge_by` with a single reading."""
+    return judge_by(
+        [Reading(types, publications, subscriptions, advertisements)],
+        deliveries,
+        cut_ms=cut_ms,
+        cut_publications=cut_publications,
+        schemas=schemas,
+        set_aside=set_aside,
+    )
+
+
+def judge_by(
+    readings: Sequence[Reading],
+    deliveries: Sequence[Delivered],
+    *,
+    cut_ms: Mapping[str, float] | None = None,
+    cut_publications: bool = False,
+    schemas: Schemas = NO_SCHEMAS,
+    set_aside: Sequence[Delivered] = (),
+) -> Judgement:
+    """Compare deliveries with flooding, each publication by the configurations that may have routed it.
 
     `cut_ms`: destination topics of which Kafka has deleted the beginning, with the time of the first record that is
     held; `cut_publications`: publications may have been deleted too, so a delivery of an unknown one is no error.
     `set_aside`: deliveries that became dead letters, because their destination took nothing; they need not be there.
 
-    Guarantee: a finding is a proof, given the records and their times. Cost: each publication read once, in Python; one
-    vectorised evaluation for each filter that ever stood; then sorting what matched.
+    Guarantee: a finding is a proof, given the records and their times. Cost: each publication read once for each
+    reading that it is in, in Python; one vectorised evaluation for each filter that ever stood, in each reading; then
+    sorting what matched.
     """
-    world = _World(publications, deliveries, subscriptions)
-    judgement = Judgement(
-        published=len(publications),
-        pending=sum(1 for p in publications if not p.complete),
-        refused=sum(1 for p in publications if p.refused is not None),
-    )
+    world = _World(readings, deliveries)
+    judgement = world.counted()
     may: list[Ints] = [np.empty(0, np.int64)]
     must: list[Ints] = [np.empty(0, np.int64)]
     lossy: set[int] = set()
-    by_type = _columns(types, publications, world, schemas)
-    for name, columns in by_type.items():
-        columns.admit([claim for claim in advertisements if claim.type == name])
-        for claim in subscriptions:
-            if claim.type == name:
-                for target, possible, certain in _wanted(claim, columns):
-                    certain &= columns.sent > (cut_ms or {}).get(target[1], -NEVER)
-                    may.append(world.codes(columns.events[possible], target, claim.id))
-                    must.append(world.codes(columns.events[certain], target, claim.id))
-        if types[name].reduction == "probabilistic":
-            lossy.update(columns.events.tolist())
-    _judge_refusals(publications, by_type.values(), judgement)
-    kept = world.without(_unique(np.concatenate(must)), set_aside)
+    unusable: list[dict[int, str]] = []
+    for reading in readings:
+        by_type = _columns(reading, world, schemas)
+        demanded: list[Ints] = [np.empty(0, np.int64)]
+        for name, columns in by_type.items():
+            for claim, target, possible, certain in _flooded(reading, columns):
+                certain &= columns.sent > (cut_ms or {}).get(target[1], -NEVER)
+                may.append(world.codes(columns.events[possible], target, claim.id))
+                demanded.append(world.codes(columns.rows[certain], target, claim.id))
+            if reading.types[name].reduction == "probabilistic":
+                lossy.update(columns.events.tolist())
+        must.append(_unique(np.concatenate(demanded)))
+        unusable.append(_unusable(reading, by_type.values()))
+    _judge_refusals(world, unusable, judgement)
+    kept = world.without(world.by_all(np.concatenate(must)), set_aside)
     judgement.set_aside = len({(d.source, d.id, d.client, d.topic) for d in set_aside})
     _compare(world, _unique(np.concatenate(may)), kept, judgement, lossy)
     _compare_copies(world, judgement, cut_publications)
     return judgement
 
 
+def _flooded(reading: Reading, columns: _Columns) -> Iterator[tuple[Claim, Target, Bools, Bools]]:
+    """For each subscription of a type and each of its targets: rows that may reach it, and rows that must."""
+    name = columns.type.name
+    columns.admit([claim for claim in reading.advertisements if claim.type == name])
+    for claim in reading.subscriptions:
+        if claim.type == name:
+            for target, possible, certain in _wanted(claim, columns):
+                yield claim, target, possible, certain
+
+
 class _World:
     """Numbers for names: events, targets and ids; and the deliveries in those numbers."""
 
-    def __init__(
-        self,
-        publications: Sequence[Publication],
-        deliveries: Sequence[Delivered],
-        subscriptions: Sequence[Claim],
-    ) -> None:
+    def __init__(self, readings: Sequence[Reading], deliveries: Sequence[Delivered]) -> None:
         self.deliveries = deliveries
         self.names: dict[tuple[bytes, bytes], int] = {}
         self.contents: dict[int, set[bytes]] = defaultdict(set)
-        for publication in publications:
-            event = self.names.setdefault((publication.source, publication.id), len(self.names))
-            self.contents[event].add(publication.content)
-        self.refusals = {(p.source, p.id): p.refused for p in publications if p.refused is not None}
+        size = len(readings[0].publications) if readings else 0
+        self.first: list[Publication | None] = [None] * size
+        """Row by row, the publication as the first reading has it that it is in."""
+        self.events, self.readings = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        """Row by row, which event it is, and how many readings it is in."""
+        self.is_one, self.is_done, self.is_pending = np.ones(size, bool), np.ones(size, bool), np.ones(size, bool)
+        """Whether all readings take it for the same event; whether it is complete in all of them; in none."""
+        self.refusals: dict[tuple[bytes, bytes], str] = {}
+        for reading in readings:
+            for row, publication in enumerate(reading.publications):
+                if publication is not None:
+                    self._take(row, publication)
         self.targets: dict[Target, int] = {}
         self.ids: dict[str, int] = {}
-        for claim in subscriptions:
+        for claim in (claim for reading in readings for claim in reading.subscriptions):
             self.ids.setdefault(claim.id, len(self.ids))
             for stand in claim.stands:
                 if stand.owner is not None:
@@ -344,6 +409,35 @@ class _World:
             self.split(delivery.subscriptions)
         self.targets_list, self.ids_list = list(self.targets), list(self.ids)
 
+    def _take(self, row: int, publication: Publication) -> None:
+        event = self.names.setdefault((publication.source, publication.id), len(self.names))
+        self.contents[event].add(publication.content)
+        if self.first[row] is None:
+            self.first[row], self.events[row] = publication, event
+        self.readings[row] += 1
+        self.is_one[row] &= self.events[row] == event
+        self.is_done[row] &= publication.complete
+        self.is_pending[row] &= not publication.complete
+        if publication.refused is not None:
+            self.refusals[publication.source, publication.id] = publication.refused
+
+    def counted(self) -> Judgement:
+        """The publications, counted; one is pending until some configuration by which it may be routed has done so."""
+        return Judgement(
+            published=int((self.readings > 0).sum()),
+            pending=int(self.is_pending[self.readings > 0].sum()),
+            refused=sum(1 for p in self.first if p is not None and p.refused is not None),
+        )
+
+    def by_all(self, codes: Ints) -> Ints:
+        """What all readings of a row demand, by event; `codes` are by row, and of each reading once."""
+        codes, size = np.sort(codes), len(self.targets) * len(self.ids)
+        starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]])) if len(codes) else _sorted(set())
+        counts, codes = np.diff(np.append(starts, len(codes))), codes[starts]
+        rows = codes // max(size, 1)
+        codes, rows = (each[counts == self.readings[rows]] for each in (codes, rows))
+        return _unique(self.events[rows] * size + codes % max(size, 1))
+
     def split(self, text: str) -> tuple[tuple[int, ...], bool]:
         """The ids of a header, in numbers, and whether all of them are there."""
         known = self._split.get(text)
@@ -354,12 +448,9 @@ class _World:
             known = self._split[text] = (numbers, whole)
         return known
 
-    def codes(self, events: Ints, target: Target, id: str) -> Ints:
-        """One number for (event, target, id)."""
-        return self.pairs(events, self.targets[target]) * len(self.ids) + self.ids[id]
-
-    def pairs(self, events: Ints, target: int) -> Ints:
-        return events * len(self.targets) + target
+    def codes(self, numbers: Ints, target: Target, id: str) -> Ints:
+        """One number for (event, target, id), or for (row, target, id)."""
+        return (numbers * len(self.targets) + self.targets[target]) * len(self.ids) + self.ids[id]
 
     def without(self, codes: Ints, set_aside: Sequence[Delivered]) -> Ints:
         """Those of the codes whose delivery was not set aside."""
@@ -388,16 +479,10 @@ class _Columns:
     """The publications of one type, column by column."""
 
     def __init__(
-        self,
-        event_type: EventType,
-        rows: list[int],
-        publications: Sequence[Publication],
-        world: _World,
-        schemas: Schemas,
+        self, event_type: EventType, rows: list[int], here: Sequence[Publication], world: _World, schemas: Schemas
     ) -> None:
         self.type = event_type
-        self.rows = rows
-        here = [publications[row] for row in rows]
+        self.rows = np.array(rows, np.int64)
         self.batch = _read(event_type, here, schemas)
         self.events = np.array([world.names[p.source, p.id] for p in here], np.int64)
         self.sent, self.routed = np.array([p.sent_ms for p in here]), np.array([p.routed_ms for p in here])
@@ -408,7 +493,7 @@ class _Columns:
         """Rows that may be delivered at all."""
         # a schema that can be had now may not have been to be had then
         sure = [p.complete and p.refused != "unknown-schema" for p in here]
-        self.certain = self.possible & np.array(sure, bool)
+        self.certain = self.possible & np.array(sure, bool) & world.is_one[self.rows]
         """Rows whose deliveries must be there, if anybody wants them."""
 
     def __len__(self) -> int:
@@ -441,14 +526,15 @@ def _read(event_type: EventType, publications: Sequence[Publication], schemas: S
     return PlainEvents(event_type, events)
 
 
-def _columns(
-    types: Mapping[str, EventType], publications: Sequence[Publication], world: _World, schemas: Schemas
-) -> dict[str, _Columns]:
-    rows: dict[str, list[int]] = {name: [] for name in types}
-    for row, publication in enumerate(publications):
-        if publication.fault is None and publication.type in rows:
-            rows[publication.type].append(row)
-    return {name: _Columns(types[name], found, publications, world, schemas) for name, found in rows.items()}
+def _columns(reading: Reading, world: _World, schemas: Schemas) -> dict[str, _Columns]:
+    rows: dict[str, list[tuple[int, Publication]]] = {name: [] for name in reading.types}
+    for row, publication in enumerate(reading.publications):
+        if publication is not None and publication.fault is None and publication.type in rows:
+            rows[publication.type].append((row, publication))
+    return {
+        name: _Columns(reading.types[name], [row for row, _ in found], [p for _, p in found], world, schemas)
+        for name, found in rows.items()
+    }
 
 
 def _wanted(claim: Claim, columns: _Columns, restricted: bool = True) -> Iterator[tuple[Target, Bools, Bools]]:
@@ -478,16 +564,30 @@ def _wanted(claim: Claim, columns: _Columns, restricted: bool = True) -> Iterato
 # --- comparing ------------------------------------------------------------------------------------------------------
 
 
-def _judge_refusals(publications: Sequence[Publication], by_type: Iterable[_Columns], judgement: Judgement) -> None:
-    """Find what cannot be used and yet was not refused."""
-    unusable = {row: publication.fault for row, publication in enumerate(publications) if publication.fault}
+def _unusable(reading: Reading, by_type: Iterable[_Columns]) -> dict[int, str]:
+    """Rows that cannot be used by this configuration, with the code."""
+    found = {row: p.fault for row, p in enumerate(reading.publications) if p is not None and p.fault}
     for columns in by_type:
         for i in np.flatnonzero(~columns.possible).tolist():
-            unusable[columns.rows[i]] = "not-advertised" if columns.batch.valid[i] else "bad-event"
-    silent = {
-        row: code for row, code in unusable.items() if publications[row].complete and publications[row].refused is None
-    }
-    findings = (_unanswered(publications[row], code) for row, code in silent.items())
+            found[int(columns.rows[i])] = "not-advertised" if columns.batch.valid[i] else "bad-event"
+    return found
+
+
+def _judge_refusals(world: _World, unusable: Sequence[dict[int, str]], judgement: Judgement) -> None:
+    """Find what cannot be used by any configuration that it may have met, and yet was not refused.
+
+    Who answers for an unknown broker is another one in each: between two of them nobody may have felt concerned.
+    """
+    counts = Counter(row for found in unusable for row in found)
+    codes = {row: code for found in reversed(unusable) for row, code in found.items()}
+    strange = {row for found in unusable for row, code in found.items() if code == "unknown-broker"}
+    silent = [
+        (publication, codes[row])
+        for row, publication in enumerate(world.first)
+        if publication is not None and counts[row] == world.readings[row]
+        if world.is_done[row] and publication.refused is None and (row not in strange or counts[row] == 1)
+    ]
+    findings = (_unanswered(publication, code) for publication, code in silent)
     judgement.note("unanswered", len(silent), findings)
 
 

@@ -16,7 +16,18 @@ from producers.fence import Fence
 from state.config import parse as parse_config
 from state.filters import evaluate
 from state.filters.grammar import parse
-from state.flooding import NEVER, Claim, ControlHistory, Delivered, Progress, Publication, Stand, judge
+from state.flooding import (
+    NEVER,
+    Claim,
+    ControlHistory,
+    Delivered,
+    Progress,
+    Publication,
+    Reading,
+    Stand,
+    judge,
+    judge_by,
+)
 from state.plain_filters import PlainEvents
 from state.space.event_type import Attribute, EventType
 from tests import oracle
@@ -59,7 +70,10 @@ def fence_by_hand(said, brokers, times, progress, rounds):
     """What `hilcast wait` would do if it were begun at `said` and looked without pause."""
     now = said
     for _ in range(rounds):
-        ends = {topic: first + sum(at <= now for at in all_of) for topic, (first, all_of) in times.items()}
+        ends = {
+            topic: max([first, *(offset + 1 for offset, at in records if at <= now)])
+            for topic, (first, records) in times.items()
+        }
         moments = sorted({now, *(record.time_ms for record in progress if record.time_ms > now)})
         for moment in moments:
             past = [record for record in progress if record.time_ms <= moment]
@@ -89,13 +103,19 @@ def control_worlds(draw):
     times = {}
     for topic in ("in", "control"):
         at = sorted(draw(st.lists(st.integers(0, 30), max_size=6)))
-        times[topic] = (draw(st.integers(0, 2)), at)
+        first = offset = draw(st.integers(0, 2))
+        records = []
+        for moment in at:
+            offset += draw(st.sampled_from([0, 0, 3]))  # a transaction ended or was taken back
+            records.append((offset, moment))
+            offset += 1
+        times[topic] = (first, records)
     progress = []
     for deployment, hosts in draw(st.sampled_from(HOSTING)):
         read = {topic: first for topic, (first, _) in times.items()}
         for moment in sorted(draw(st.lists(st.integers(0, 40), max_size=6))):
-            for topic, (first, at) in times.items():
-                end = first + sum(t <= moment for t in at)
+            for topic, (first, records) in times.items():
+                end = max([first, *(offset + 1 for offset, t in records if t <= moment)])
                 read[topic] = draw(st.integers(min(read[topic], end), end))
             progress.append(Progress(moment, deployment, hosts, dict(read)))
     return times, progress, draw(st.integers(1, 4))
@@ -110,10 +130,26 @@ def test_in_force_is_what_a_fence_would_have_said(world, said):
     assert history.in_force(np.array([float(said)]))[0] == fence_by_hand(said, ("b1", "b2"), times, progress, count)
 
 
+def test_offsets_that_nobody_reads_are_no_progress():
+    """Behind a transaction that was taken back a change is in force when its offset was read, not its number."""
+    times = {"in": (0, [(0, 1.0), (150, 5.0)])}
+    progress = [Progress(2, "x", ("b1",), {"in": 1}), Progress(4, "x", ("b1",), {"in": 150})]
+    progress.append(Progress(9, "x", ("b1",), {"in": 151}))
+    assert ControlHistory(("b1",), times, progress, 1).in_force(np.array([5.0]))[0] == 9
+
+
 def test_a_broker_that_nobody_hosts_is_never_in_force():
     """Without progress of some broker's deployment nothing is in force."""
-    history = ControlHistory(("b1", "b2"), {"in": (0, [5])}, [Progress(9, "x", ("b1",), {"in": 1})], 3)
+    history = ControlHistory(("b1", "b2"), {"in": (0, [(0, 5)])}, [Progress(9, "x", ("b1",), {"in": 1})], 3)
     assert history.in_force(np.array([5.0]))[0] == NEVER
+
+
+def test_nothing_comes_into_force_while_deployments_go_by_different_configurations():
+    """What was read meanwhile is in force once they are one again; before and after it is as ever."""
+    times = {"in": (0, [(0, 5), (1, 15), (2, 25)])}
+    progress = [Progress(at, "x", ("b1",), {"in": n}) for n, at in ((1, 6), (2, 16), (3, 26))]
+    history = ControlHistory(("b1",), times, progress, 2, [(12.0, 20.0), (30.0, NEVER)])
+    assert history.in_force(np.array([5.0, 15.0, 25.0, 31.0])).tolist() == [6.0, 20.0, 26.0, NEVER]
 
 
 def test_the_fence_makes_a_round_for_every_step(monkeypatch):
@@ -437,6 +473,89 @@ def test_an_imprecise_publication_is_judged_one_by_one():
     history = Claim("b1", "quote", "s1", (Stand(10, 20, "alice", "d.alice", parse("symbol = 'a'", kind)),))
     found = judge({"quote": kind}, [vague, exact], [copy(exact, "s1")], [history])
     assert (found.missing, found.findings[0].id) == (1, "e")
+
+
+# ── several configurations ──────────────────────────────────────────────────────────────────────────────────────────
+
+LOW, HIGH = claim(stand("price < 5", 0, 1)), claim(stand("price > 2", 0, 1))
+
+
+def test_between_two_configurations_both_must_want_it():
+    """What both want must come, what one wants may, what none wants must not; what is in one reading is decided."""
+    both = [publication(price, 30, price=price) for price in (1, 3, 9)]
+    old, new = publication("old", 30, price=1), publication("new", 30, price=1)
+    readings = [Reading(TYPES, [*both, old, None], [LOW]), Reading(TYPES, [*both, None, new], [HIGH])]
+    found = judge_by(readings, [])
+    assert (found.published, found.expected, found.undecided) == (5, 2, 2)
+    assert {finding.id for finding in found.findings} == {"3", "old"}
+    right = [copy(event, "s1") for event in (both[1], old)]
+    for more in ([], [copy(both[0], "s1")], [copy(both[0], "s1"), copy(both[2], "s1")]):
+        assert judge_by(readings, [*right, *more]).ok
+    assert judge_by(readings, [*right, copy(new, "s1")]).wrong == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(), st.lists(worlds(), min_size=1, max_size=2), st.randoms(use_true_random=False))
+def test_readings_are_joined_row_by_row(first, others, rng: random.Random):
+    """What may be is what any reading of a row allows, what must be is what all of them demand: against plain loops."""
+    events, every = first[1], [first[0], *(claims for claims, _ in others)]
+    rows = [{n for n in range(len(every)) if rng.random() < 0.6} or {0} for _ in events]
+    readings, may, must = [], set(), set()
+    for n, claims in enumerate(every):
+        seen = [event if n in row else None for event, row in zip(events, rows, strict=True)]
+        readings.append(Reading(TYPES, seen, [one.claim for one in claims]))
+    for event, row in zip(events, rows, strict=True):
+        wanted = [naive(every[n], [event]) for n in sorted(row)]
+        may |= set.union(*(each for each, _ in wanted))
+        must |= set.intersection(*(each for _, each in wanted))
+    chosen = must | {code for code in sorted(may - must) if rng.random() < 0.5}
+    found = judge_by(readings, as_deliveries(chosen, events))
+    assert found.ok, found.findings
+    assert found.expected == len({code[:3] for code in must})
+    for lost in sorted(must)[:1]:
+        rest = {code for code in chosen if code[:3] != lost[:3]}
+        assert judge_by(readings, as_deliveries(rest, events)).missing == 1
+    beyond = {(e.id, c, f"d.{c}", "s0") for e in events for c in ("alice", "bob")} - {(*c[:3], "s0") for c in may}
+    for extra in sorted(beyond)[:1]:
+        assert judge_by(readings, as_deliveries({*chosen, extra}, events)).wrong == 1
+
+
+def test_the_same_event_twice_under_two_configurations():
+    """Either publication of a name demands what its own configuration wants."""
+    first, second = publication("e", 5, price=1), publication("e", 30, price=1)
+    readings = [Reading(TYPES, [first, None], [LOW]), Reading(TYPES, [None, second], [HIGH])]
+    assert judge_by(readings, []).missing == 1
+    assert judge_by(readings, [copy(first, "s1")]).ok
+
+
+def test_what_only_one_configuration_can_use_need_not_be_answered():
+    """Without a dead letter it is unanswered if none of those that it may have met could use it, and somebody must."""
+    bad, fine = publication("e", 30, fault="unknown-type"), publication("e", 30, price=9)
+    strange = replace(bad, fault="unknown-broker")
+    for one, other, unanswered in (
+        (bad, fine, 0),
+        (bad, bad, 1),
+        (bad, None, 1),
+        (strange, bad, 0),
+        (strange, None, 1),
+    ):
+        assert judge_by([Reading(TYPES, [one], []), Reading(TYPES, [other], [])], []).unanswered == unanswered
+
+
+def test_a_publication_is_done_once_one_configuration_has_done_it():
+    """Its broker may be gone with the other; while no one has routed it to the end it is pending."""
+    done, late = publication("e", 30), publication("e", 30, NEVER)
+    assert judge_by([Reading(TYPES, [done], [LOW]), Reading(TYPES, [late], [LOW])], []).pending == 0
+    found = judge_by([Reading(TYPES, [late], [LOW]), Reading(TYPES, [late], [LOW])], [])
+    assert (found.pending, found.missing) == (1, 0)
+
+
+def test_a_publication_that_is_another_event_to_each_configuration_demands_nothing():
+    """Its source may be what a configuration says of its client: whatever comes of it is believed."""
+    one, other = publication("e", 30), replace(publication("e", 30), source=b"else")
+    readings = [Reading(TYPES, [one], [LOW]), Reading(TYPES, [other], [LOW])]
+    for deliveries in ([], [copy(one, "s1")], [copy(other, "s1")]):
+        assert judge_by(readings, deliveries).ok
 
 
 def test_only_the_first_findings_are_kept():

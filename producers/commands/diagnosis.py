@@ -57,6 +57,9 @@ def report(judgement: Judgement, style: Style) -> str:
             rows.append([name.replace("_", " "), style("31", shown) if name in _FAULTS and count else shown])
     lines = [table(["", ""], rows).strip("\n")]
     lines += [f"  {finding}" for finding in judgement.findings]
+    if judgement.unjudged:
+        held = "may have been routed by a configuration that the registry no longer holds: not judged"
+        lines.append(f"{judgement.unjudged:,} publications {held}")
     word = style("32", "nothing missing, nothing wrong") if judgement.ok else style("31", "not as it should be")
     return "\n".join([*lines, word])
 

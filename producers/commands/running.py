@@ -121,7 +121,7 @@ def _environment() -> dict[str, str]:
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
     if not environment.get("HILCAST_SPARK_JARS"):
-        from infra.local import jars
+        from infra.local import class_archive
 
-        environment["HILCAST_SPARK_JARS"] = jars.spark_jars()
+        environment |= class_archive.spark_environment()
     return environment

@@ -9,29 +9,33 @@ Reads only; may run beside the job. What is read first bounds what can be demand
 Deliveries are those of clients' own topics and sinks, and of the topics that clients share (`sharing.py`), whose spans
 are read after them.
 
-The judging is `state/flooding.py`; it is done with the present configuration, so after a change of the event types
-or of the overlay judge what was published `since` then.
+The judging is `state/flooding.py`. Each publication is judged by the configuration that was in force when it was
+routed (`eras.py`), or by all of those that may have been; what may have been routed by one that the registry no longer
+holds is left out, and counted. The registry is read twice: early for the topics of its configurations, and late for
+what was announced meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from infra.kafka import Transport, open_transport
 from infra.kafka.reading import between, every
 from infra.kafka.transport import Partition
 from infra.schema_registry import prompt_schemas
 from infra.signing_keys import keyring
-from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
+from producers.verify.eras import Configurations, Era
+from producers.verify.histories import Histories, Times, inboxes_of
+from producers.verify.history import read_facts, read_receipts, sinks
 from producers.verify.independent_reader import identity, read_delivered, read_publication
 from producers.verify.route_log import Asides, RouteLog, control_progress
-from producers.verify.shared_deliveries import cut_for_members, opted, read_memberships, served, shared_topics
+from producers.verify.shared_deliveries import cut_for_members, read_memberships, served, shared_topics
 from state.config import Config
-from state.flooding import NEVER, Claim, ControlHistory, Delivered, Judgement, Progress, Publication, judge
-from state.messages import Record, speaker
+from state.flooding import NEVER, Delivered, Judgement, Publication, Reading, judge_by
+from state.messages import Record
 from state.signing import genuine_ones
-from state.topics import inboxes, published
+from state.topics import published
 
 __all__ = ["Verification", "verify"]
 
@@ -58,6 +62,29 @@ def verify(
         transport.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A publication, and when it was routed: what does not depend on the configuration."""
+
+    record: Record
+    config: Config
+    """The newest one that reads its topic."""
+    first: Publication
+    """As that one sees it."""
+    sent_ms: float
+    routed_ms: float
+    passed: bool
+    """Whether it was routed, and all that crossed to other deployments is done."""
+    refused: str | None
+
+    @property
+    def name(self) -> tuple[bytes, bytes]:
+        return self.first.source, self.first.id
+
+    def may_be_of(self, era: Era) -> bool:
+        return era.may_have_routed(self.sent_ms, self.routed_ms)
+
+
 class Verification:
     """One reading of all topics."""
 
@@ -76,8 +103,7 @@ class Verification:
         self._margin_ms = margin_ms
         self._since_ms = since_ms
         self._say = say
-        self.subscriptions: list[Claim] = []
-        self.publications: list[Publication] = []
+        self.eras: list[Era] = []
         self.deliveries: list[Delivered] = []
         self.set_aside: list[Delivered] = []
         """Deliveries that their destination did not take: dead letters `sink-refused`."""
@@ -87,50 +113,108 @@ class Verification:
         topics = self._topics
         progress = list(self._read(topics.progress))
         log = RouteLog(progress)
-        self.config = self.config.with_own(self._transport.topics())
-        asked = sinks(self.config, self._read(*self._inboxes(advertisements=False)))
-        self.config = self.config.with_topics(self._transport.topics(), asked)
+        known = Configurations(self.config, self._registry(), progress)
+        self.eras = known.eras()
+        asked = self._find_topics()
         destinations = self._destinations(asked)
         shared = shared_topics(self.config, self._transport.topics())
         self.deliveries = [d for record in self._read(*destinations) for d in read_delivered(record)]
         self.deliveries += self._shared(shared)
         self._say(f"{len(self.deliveries)} deliveries in {len(destinations) + len(shared)} topics")
         log.add(self._read(topics.routed))
-        self.publications = self._publications(log)
-        self._say(f"{len(self.publications)} publications")
-        control = self._control(control_progress(progress))
-        receipts = read_receipts(self._read(*self._receipts()))
-        facts = read_facts(genuine_ones(self._read(topics.registry), keyring(self.config)))
-        histories: dict[bool, list[Claim]] = {False: [], True: []}
-        members: set[str] = set()
-        for advertisements in histories:
-            for inbox in self._inboxes(advertisements=advertisements):
-                records = list(self._read(inbox))
-                reader = HistoryReader(self.config, inbox, records, receipts, control, facts)
-                histories[advertisements] += reader.claims()
-                members |= set() if advertisements else opted(self.config, records, ())
-        members |= opted(self.config, (), (fact for _, _, fact in facts))
-        self.subscriptions = histories[False]
-        self._say(f"{len(self.subscriptions)} subscriptions")
-        self._drop_old()
-        return judge(
-            self.config.types,
-            self.publications,
+        inputs = list(self._read(*self._inputs()))
+        asides = Asides(log, self._read(*self._under("waiting")), self._read(*self._under("waited")))
+        sent = self._sent(inputs, log, asides)
+        self._say(f"{len(sent)} publications")
+        histories = Histories(self._configs(), control_progress(progress), known.mixed(), self._times)
+        histories.receipts = read_receipts(self._read(*self._receipts()))
+        registry = list(self._registry())
+        histories.facts = read_facts(registry)
+        histories.records = {inbox: list(self._read(inbox)) for inbox in histories.inboxes()}
+        self.eras += known.unread(registry)
+        sent, unjudged = self._judgeable(sent)
+        readings = [self._reading(era, sent, histories, log, asides) for era in self.eras if era.config is not None]
+        self._say(f"{max((len(reading.subscriptions) for reading in readings), default=0)} subscriptions")
+        judgement = judge_by(
+            readings,
             self.deliveries,
-            self.subscriptions,
-            histories[True],
-            cut_ms=cut_for_members(self.config, self._cut([*destinations, *shared]), shared, members),
+            cut_ms=cut_for_members(self.config, self._cut([*destinations, *shared]), shared, histories.members()),
             cut_publications=any(self._first(name) > 0 for name in self._inputs()),
             schemas=prompt_schemas(self.config, strict=True),
             set_aside=self.set_aside,
         )
+        judgement.unjudged = unjudged
+        return judgement
 
-    def _control(self, progress: list[Progress]) -> ControlHistory:
-        """When what was said was in force; a client's own inbox that nobody reads yet holds up none."""
-        read = {topic for line in progress for topic in line.offsets} if self.config.security.own else None
-        found = [inbox for inbox in inboxes(self.config) if read is None or inbox in read]
-        times = {name: self._times(name) for name in (*found, self._topics.control)}
-        return ControlHistory(self.config.overlay.brokers, times, progress, self.config.fence_rounds())
+    # ── configurations ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _registry(self) -> Iterator[Record]:
+        return genuine_ones(self._read(self._topics.registry), keyring(self.config))
+
+    def _configs(self) -> list[Config]:
+        """Every configuration that is judged by."""
+        return [era.config for era in self.eras if era.config is not None]
+
+    def _find_topics(self) -> set[str]:
+        """Have each configuration know the topics that it reads; return the sinks that were ever asked for."""
+        existing = self._transport.topics()
+        own = [(era, None if era.config is None else era.config.with_own(existing)) for era in self.eras]
+        inboxes = [(config, inboxes_of(config, advertisements=False)) for _, config in own if config is not None]
+        asked = {sink for config, topics in inboxes for sink in sinks(config, self._read(*topics))}
+        self.eras = [
+            replace(era, config=None if config is None else config.with_topics(existing, asked)) for era, config in own
+        ]
+        return asked
+
+    def _judgeable(self, sent: Sequence[Sent]) -> tuple[list[Sent], int]:
+        """Leave out what was published before `since_ms`, and, counted, what an unknown configuration may have routed.
+
+        With them go their deliveries, and publications of the same name as the latter, which may be what these are of.
+        """
+        unknown = [era for era in self.eras if era.config is None]
+        recent = [one for one in sent if one.sent_ms >= self._since_ms]
+        lost = {one.name for one in recent if any(one.may_be_of(era) for era in unknown)}
+        kept = [one for one in recent if one.name not in lost]
+        left_out = {one.name for one in sent} - {one.name for one in kept}
+        self.deliveries = [d for d in self.deliveries if (d.source, d.id) not in left_out]
+        return kept, len(recent) - len(kept)
+
+    def _reading(self, era: Era, sent: Sequence[Sent], histories: Histories, log: RouteLog, asides: Asides) -> Reading:
+        """What the configuration of an era makes of everything."""
+        config = era.config
+        assert config is not None
+        seen = self._seen(era, config, sent, log, asides)
+        claims = histories.claims(era, config) if any(seen) else ([], [])
+        return Reading(config.types, seen, *claims)
+
+    def _seen(
+        self, era: Era, config: Config, sent: Sequence[Sent], log: RouteLog, asides: Asides
+    ) -> list[Publication | None]:
+        """What the configuration makes of each publication that it may have routed."""
+        sources, inputs = {source.topic: source for source in config.sources}, set(published(config))
+        brokers, seen = config.overlay.brokers, list[Publication | None]()
+        for one in sent:
+            record = one.record
+            if not one.may_be_of(era):
+                seen.append(None)
+                continue
+            if record.topic not in inputs:  # nobody looks at it: nothing is wanted, nothing is answered
+                seen.append(replace(one.first, type="", fault=None, refused=one.refused))
+                continue
+            is_first = one.config is config
+            publication = one.first if is_first else read_publication(record, config, sources.get(record.topic))
+            broker = publication.broker if publication.broker in brokers else brokers[0]
+            done = log.done((record.topic, record.partition), record.offset, broker)
+            seen.append(
+                replace(
+                    publication,
+                    sent_ms=one.sent_ms,
+                    routed_ms=one.routed_ms,
+                    complete=done and one.passed and asides.passed(record.place, broker)[1],
+                    refused=one.refused,
+                )
+            )
+        return seen
 
     def _shared(self, topics: list[str]) -> list[Delivered]:
         """Deliveries through shared topics; a span is announced before what it holds, so spans are read afterwards."""
@@ -142,35 +226,36 @@ class Verification:
     # ── publications ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _inputs(self) -> list[str]:
-        return published(self.config)
+        """The topics by which publications entered, by whichever configuration."""
+        return list(dict.fromkeys(topic for config in self._configs() for topic in published(config)))
 
-    def _publications(self, log: RouteLog) -> list[Publication]:
-        """Every publication, with when it was routed on each of its passes and whether all of them are done."""
-        sources = {source.topic: source for source in self.config.sources}
-        first_broker = self.config.overlay.brokers[0]
-        read: list[tuple[Record, Publication]] = []
-        for record in self._read(*self._inputs()):
-            source = sources.get(record.topic)
-            read.append((record, read_publication(record, self.config, source)))
-        times = {p: log.routed_ms(p, end) for p, end in _ends(record for record, _ in read).items()}
-        asides = Asides(log, self._read(*self._under("waiting")), self._read(*self._under("waited")))
+    def _sent(self, records: Sequence[Record], log: RouteLog, asides: Asides) -> list[Sent]:
+        """Every publication, with when it was last routed on any of its passes."""
+        readers = {
+            topic: (config, next((source for source in config.sources if source.topic == topic), None))
+            for config in self._configs()
+            for topic in published(config)
+        }
+        sources = {source.topic for config in self._configs() for source in config.sources}
+        times = {p: log.routed_ms(p, end) for p, end in _ends(records).items()}
         passes = self._passes(log, asides)
         letters = self._dead_letters()
         found = []
-        for record, publication in read:
-            partition = (record.topic, record.partition)
-            broker = publication.broker if publication.broker in self.config.overlay.brokers else first_broker
-            later_ms, passed = asides.passed(record.place, broker)
-            done = log.done(partition, record.offset, broker) and passed
-            routed_ms = max(float(times[partition][record.offset]), later_ms)
-            on_links_ms, links_done = passes.get((publication.source, publication.id), (-NEVER, True))
+        for record in records:
+            config, source = readers[record.topic]
+            first = read_publication(record, config, source)
+            later_ms = asides.passed(record.place, first.broker)[0]
+            routed_ms = max(float(times[record.topic, record.partition][record.offset]), later_ms)
+            on_links_ms, links_done = passes.get((first.source, first.id), (-NEVER, True))
             margin_ms = self._margin_ms + (SOURCE_MARGIN_MS if record.topic in sources else 0.0)
             found.append(
-                replace(
-                    publication,
-                    sent_ms=publication.sent_ms - margin_ms,
+                Sent(
+                    record,
+                    config,
+                    first,
+                    sent_ms=first.sent_ms - margin_ms,
                     routed_ms=max(routed_ms, on_links_ms) + self._margin_ms,
-                    complete=done and links_done and routed_ms < NEVER,
+                    passed=links_done and routed_ms < NEVER,
                     refused=letters.get(record.place),
                 )
             )
@@ -178,7 +263,8 @@ class Verification:
 
     def _passes(self, log: RouteLog, asides: Asides) -> dict[tuple[bytes, bytes], tuple[float, bool]]:
         """What crossed to another deployment: by event, when it was last routed there, and whether that is done."""
-        ends = {self._topics.link(a, b): b for pair in self.config.overlay.links for a, b in (pair, pair[::-1])}
+        links = {link for config in self._configs() for link in config.overlay.links}
+        ends = {self._topics.link(a, b): b for pair in links for a, b in (pair, pair[::-1])}
         crossed = list(self._read(*sorted(log.topics() & set(ends))))
         times = {p: log.routed_ms(p, end) for p, end in _ends(crossed).items()}
         passes: dict[tuple[bytes, bytes], tuple[float, bool]] = {}
@@ -205,21 +291,7 @@ class Verification:
                 letters[place] = last.get("hilcast_code", "")
         return letters
 
-    def _drop_old(self) -> None:
-        """Leave out what was published before `since_ms`, with its deliveries."""
-        if self._since_ms == -NEVER:
-            return
-        kept = [p for p in self.publications if p.sent_ms >= self._since_ms]
-        names = {(p.source, p.id) for p in kept}
-        old = {(p.source, p.id) for p in self.publications} - names
-        self.publications = kept
-        self.deliveries = [d for d in self.deliveries if (d.source, d.id) not in old]
-
     # ── topics ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _inboxes(self, *, advertisements: bool) -> list[str]:
-        """Those of one kind, everybody's or each client's own."""
-        return [topic for topic in inboxes(self.config) if speaker(topic, self.config)[0] == advertisements]
 
     def _under(self, kind: str) -> list[str]:
         """The topics of all deployments for events that wait for a schema, or have waited."""
@@ -243,11 +315,11 @@ class Verification:
     def _lanes(self, topic: str) -> tuple[int, ...]:
         return self._transport.partitions(topic)
 
-    def _times(self, topic: str) -> tuple[int, list[float]]:
-        """The first offset that is held, and the time of each record."""
+    def _times(self, topic: str) -> Times:
+        """The first offset that is held, and offset and time of each record."""
         records = list(self._read(topic))
         first = records[0].offset if records else self._first(topic)
-        return first, [float(record.timestamp_ms) for record in records]
+        return first, [(record.offset, float(record.timestamp_ms)) for record in records]
 
     def _cut(self, destinations: Iterable[str]) -> dict[str, float]:
         """Destinations whose beginning is deleted, with the time of the first record that is held."""

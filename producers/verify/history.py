@@ -2,9 +2,12 @@
 
     inbox record ── its first receipt ──┬─ accepted, replaced ──> a new stand, unless it repeats the one that stands
                                         ├─ withdrawn ───────────> nothing stands
-                                        ├─ refused ─────────────> no change
+                                        ├─ refused ─────────────> no change, unless another configuration took it up
                                         └─ none yet ────────────> possible from now on, never certain
     expired receipt, or its time is up ────────────────────────> nothing stands
+
+It is told as one configuration has it, in its era (`eras.py`): a registration for a broker or type that it lacks lies
+dormant, as does one whose filter it cannot read; another `refused` receipt says so.
 
 Pure: records in, claims out. What Kafka has deleted of an inbox is filled in from the registry.
 """
@@ -21,6 +24,7 @@ import numpy as np
 
 from infra.kafka.transport import Place
 from producers.client.inbox import Receipt
+from producers.verify.eras import Era
 from state.config import Config
 from state.control.facts import Fact, decode_fact
 from state.errors import HilcastError
@@ -83,8 +87,11 @@ class HistoryReader:
         receipts: Receipts,
         control: ControlHistory,
         facts: Sequence[tuple[str, Key, Fact]] = (),
+        era: Era | None = None,
     ) -> None:
+        """`era`: the time of this configuration; None where it is only known to be that of now."""
         self._config = config
+        self._era = era or Era(config)
         self._inbox = inbox
         self._records = records
         self._receipts = receipts
@@ -103,6 +110,7 @@ class HistoryReader:
         times = {float(record.timestamp_ms) for record in self._records}
         times |= {float(fact.timestamp_ms) for _, fact in self._deleted}
         times |= {at for answers in self._receipts.values() for at, receipt in answers if receipt.kind == "expired"}
+        times |= {answers[0][0] for answers in map(self._answers, self._receipts) if answers}
         moments = sorted(times)
         return dict(zip(moments, control.in_force(np.array(moments, np.float64)).tolist(), strict=True))
 
@@ -123,56 +131,96 @@ class HistoryReader:
 
     def _recall(self, history: _History, key: Key, fact: Fact) -> None:
         """A fact whose inbox record is deleted; what was before it is not known."""
-        if not history.stands and fact.owner is not None:
+        if not history.stands and fact.owner is not None and not self._is_out(key):
             history.stands.append(Stand(-NEVER, -NEVER, fact.owner, self._destination(fact.owner, fact.sink)))
         now = float(fact.timestamp_ms)
         if fact.live and fact.owner is not None:
+            place = (fact.topic, fact.partition, fact.offset)
             written = self._filter(msgspec.json.decode(fact.filter or "null"), key[1])
-            self._stand(history, now, fact.owner, self._destination(fact.owner, fact.sink), written, fact.version)
+            if self._is_dormant(key, written, place):
+                self._stand(history, Stand(now, self._force[now]), fact.version)
+                return
+            destination = self._destination(fact.owner, fact.sink)
+            self._stand(history, Stand(now, self._force[now], fact.owner, destination, written), fact.version)
             history.expires_ms = None if fact.expires_ms is None else float(fact.expires_ms)
-            self._note_expiry(history, (fact.topic, fact.partition, fact.offset))
+            self._note_expiry(history, place)
+            self._note_refusal(history, now, place)
         else:
-            self._withdraw(history, now, answered=True)
+            self._withdraw(history, now, self._force[now], answered=True)
 
     def _apply(self, history: _History, key: Key, record: Record) -> None:
-        answers = self._receipts.get(record.place, ())
+        answers = self._answers(record.place)
         now = float(record.timestamp_ms)
+        if not answers and self._receipts.get(record.place):
+            return  # refused
         kind = answers[0][1].kind if answers else None
         version = answers[0][1].version if answers else None
-        if kind == "refused":
-            return
+        # refused at first, and read once more by another configuration, it was said when that one took it
+        again = bool(answers) and answers[0] != self._receipts[record.place][0]
+        in_force_ms = NEVER if kind is None else self._force[answers[0][0] if again else now]
         if record.value is None:
-            self._withdraw(history, now, answered=kind is not None)
+            self._withdraw(history, now, in_force_ms, answered=kind is not None)
             return
         if kind in ("withdrawn", "expired") or (
             kind == "accepted" and version is not None and version == history.version
         ):
             return  # the very same event again: it is answered by what became of it, and changes nothing
         owner, destination, written, ttl_ms = self._read(record, key)
-        if owner is None:
+        if kind is not None and self._is_dormant(key, written, record.place):
+            self._stand(history, Stand(now, in_force_ms), version)
+            return
+        if owner is None or self._is_out(key):
             return
         if kind is None:
             history.stands.append(Stand(now, NEVER, owner, destination, written))
             return
-        self._stand(history, now, owner, destination, written, version)
+        self._stand(history, Stand(now, in_force_ms, owner, destination, written), version)
         if ttl_ms is not None:
             history.expires_ms = now + ttl_ms
             self._note_expiry(history, record.place)
-        if any(receipt.kind == "refused" for _, receipt in answers):
-            # a changed configuration made it dormant for a while, perhaps for good
-            history.stands.append(Stand(now, NEVER))
+        self._note_refusal(history, now, record.place)
 
-    def _withdraw(self, history: _History, now: float, answered: bool) -> None:
+    def _is_out(self, key: Key) -> bool:
+        """Whether a configuration that was in force, and is not merely that of now, lacks the broker or the type."""
+        broker, type_name, _ = key
+        known = broker in self._config.overlay.brokers and type_name in self._config.types
+        return self._config.version > 0 and not known
+
+    def _is_dormant(self, key: Key, written: Filter | None, place: Place) -> bool:
+        """Whether a registration that was accepted once is certain to be nothing to this configuration."""
+        unreadable = self._config.version > 0 and written is None
+        return self._is_out(key) or (unreadable and bool(self._refusals(place)))
+
+    def _answers(self, place: Place) -> Sequence[tuple[float, Receipt]]:
+        """The receipts of a record from the first on that does not refuse it."""
+        answers = self._receipts.get(place, ())
+        first = next((i for i, (_, receipt) in enumerate(answers) if receipt.kind != "refused"), len(answers))
+        return answers[first:]
+
+    def _refusals(self, place: Place) -> list[float]:
+        """When what had been accepted was refused, perhaps by this configuration.
+
+        One that refuses says so before it is in force, and not before it is announced.
+        """
+        answers = self._answers(place)
+        return [at for at, receipt in answers if receipt.kind == "refused" and at >= self._era.since_ms]
+
+    def _note_refusal(self, history: _History, now: float, place: Place) -> None:
+        """What this configuration, or the next one, has refused is dormant, for a while or for good."""
+        refusals = self._refusals(place)
+        if refusals:
+            first = min(refusals)
+            history.stands.append(Stand(now if first <= self._era.in_force_ms else first, NEVER))
+
+    def _withdraw(self, history: _History, now: float, in_force_ms: float, answered: bool) -> None:
         if answered:
             self._expire(history, now)
             history.version = None
-        history.stands.append(Stand(now, self._force[now] if answered else NEVER))
+        history.stands.append(Stand(now, in_force_ms))
 
-    def _stand(
-        self, history: _History, now: float, owner: str, destination: str, written: Filter | None, version: int | None
-    ) -> None:
-        self._expire(history, now)
-        history.stands.append(Stand(now, self._force[now], owner, destination, written))
+    def _stand(self, history: _History, stand: Stand, version: int | None) -> None:
+        self._expire(history, stand.since_ms)
+        history.stands.append(stand)
         history.version = version
 
     def _note_expiry(self, history: _History, place: Place) -> None:

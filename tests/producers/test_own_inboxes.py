@@ -131,6 +131,22 @@ def test_whom_the_fence_waits_for(monkeypatch, client, seen, waited):
     assert [behind.missing for behind in made._behind(ends)] == [4 * len(waited)] * (2 if waited else 0)
 
 
+def test_the_fence_waits_for_what_is_behind_an_open_transaction(monkeypatch):
+    """Whoever leaves a transaction open in an inbox must not make `wait` return before others' changes are read."""
+
+    def consumer(settings):
+        stable, end = 3, 5  # the transaction begins at 3; somebody else's subscription is at 4
+        seen = stable if settings.get("isolation.level", "read_committed") == "read_committed" else end
+        return SimpleNamespace(get_watermark_offsets=lambda place, timeout: (0, seen), close=lambda: None)
+
+    monkeypatch.setattr(fence, "Consumer", consumer)
+    monkeypatch.setattr(fence, "AdminClient", lambda settings: None)
+    made = Fence(parse(TEXT))
+    read = dict.fromkeys((TOPICS.subscriptions, TOPICS.advertisements, TOPICS.control), 3)
+    monkeypatch.setattr(made, "deployments", lambda: {"main": fence.Deployed(["b1", "b2"], read, 0)})
+    assert [behind.missing for behind in made.wait(timeout_s=0.0)] == [6, 6]
+
+
 def test_commits_name_hosts_where_a_client_may_look():
     """All hosts stand at the control topic, which everybody may describe; what stands still is not committed again."""
     made = []

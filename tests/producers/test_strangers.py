@@ -16,6 +16,7 @@ JUNK = [
     b"", None, b"\xff\xfe", b"{", b"[]", b"null", b"5", b'"x"', b"[" * 100_000, b'{"kind": 5}', b'{"query": "route"}',
     b'{"query": "control", "deployment": [], "hosts": 5, "offsets": {}}', b'{"spans": [{"topic": 1}]}',
     b'{"query": "route", "deployment": "d", "hosts": ["b1"], "offsets": {"t": {"x": 1}}}',
+    b'{"query": "route", "deployment": "d", "hosts": ["b1"], "offsets": {}, "configuration": "new"}',
     b'{"topic": "t", "partition": 0, "first": -5, "last": 3}',
     b'{"topic": "t", "partition": "0", "first": 0, "last": 3}',
 ]  # fmt: skip

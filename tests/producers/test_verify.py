@@ -109,6 +109,8 @@ class Running:
         self.filter, self.event = filters(config.types["quote"], seed), events(config.types["quote"], seed)
         self.read = [dict.fromkeys(input_topics(d.config), 0) for d in self.world.deployments]
         self.sent = 0
+        self.taken = {}
+        """By deployment that says so: the version of the configuration that it goes by."""
         for topic in (self.topics.subscriptions, self.topics.advertisements, self.topics.control):
             self.log.topics[topic]
         for deployment in self.world.deployments:
@@ -122,6 +124,8 @@ class Running:
         line = {"deployment": deployment.config.deployment.name, "query": query, "offsets": {}}
         line["hosts"] = list(deployment.config.deployment.hosts)
         line["offsets"] = {topic: {"0": offset} for topic, offset in offsets.items()}
+        if deployment.name in self.taken:
+            line["configuration"] = self.taken[deployment.name]
         self._append(self.topics.progress, line)
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────
