@@ -5,7 +5,7 @@
     python -m benchmarks.campaign --among A,B+C               draw from these; B and C happen at once
     python -m benchmarks.campaign --kinds                     what there is, and what this machine cannot do
     python -m benchmarks.campaign ... --append FOLDER         a piece of a larger one: its outcomes are kept there
-    python -m benchmarks.campaign --report FOLDER             the table and the picture of all pieces in it
+    python -m benchmarks.campaign --report PLACE              table and picture of the pieces in a folder or file
 
 All reductions, advertisements, groups, sinks and leases are in use while subscriptions change. After each fault it is
 waited until a probe is delivered again; after every `--together` of them `hilcast wait`, then everything since the last
@@ -65,22 +65,30 @@ def possible(names: Sequence[str], nodes: int) -> list[str]:
 
 
 def campaign(
-    plan: Sequence[Sequence[Drawn]], size: Size, folder: Path, told: Callable[[Outcome, str], None]
+    plan: Sequence[Sequence[Drawn]],
+    size: Size,
+    folder: Path,
+    told: Callable[[Outcome, str], None],
+    ends_s: float = float("inf"),
 ) -> list[Outcome]:
     """Let these faults happen, round by round; a deployment that fails one is replaced by a fresh one.
 
     `told` is given every outcome as soon as it is judged, with the place of the job's log. Faults of a round in which
-    a later one broke the deployment were not judged: they are left out, and that is said.
+    a later one broke the deployment were not judged: they are left out, and that is said. No fault begins after
+    `ends_s` on the monotonic clock; those that happened are judged all the same.
     """
     outcomes: list[Outcome] = []
     with World(folder, size) as world:
         scene, lived = None, 0
         try:
             for number, drawn in enumerate(plan, 1):
+                if time.monotonic() > ends_s:
+                    print(f"the time is over; {len(plan) - number + 1} rounds were not begun", flush=True)
+                    break
                 if scene is None:
                     scene, lived = Scene(world, drawn[0][1]), 0
                     scene.begin()
-                judged = through(scene, drawn, last=number == len(plan) or lived + len(drawn) >= size.leg)
+                judged = through(scene, drawn, number == len(plan) or lived + len(drawn) >= size.leg, ends_s)
                 lived += len(drawn)
                 outcomes += judged
                 for outcome in judged:
@@ -98,10 +106,15 @@ def campaign(
     return outcomes
 
 
-def through(scene: Scene, drawn: Sequence[Drawn], last: bool) -> list[Outcome]:
+def through(scene: Scene, drawn: Sequence[Drawn], last: bool, ends_s: float = float("inf")) -> list[Outcome]:
     """One round: each fault until routing went on, then the judgement of all of them."""
     for kind, seed in drawn:
+        if scene.round and time.monotonic() > ends_s:
+            print(f"the time is over; not begun: {kind} and what comes behind it", flush=True)
+            last = True
+            break
         outcome = scene.suffer(fault_of(kind), seed)
+        print(f"  went on after {outcome.took_s:.0f} s: {kind}", flush=True)
         if not outcome.ok:
             unjudged = [each.kind for each in scene.round if each is not outcome]
             if unjudged:
@@ -125,9 +138,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="of Kafka (1)")
     parser.add_argument("--kinds", action="store_true", help="list the kinds and leave")
     parser.add_argument("--patience", type=float, help="seconds after which a pause counts as for ever")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no fault after so many (no limit)")
     parser.add_argument("--data", type=Path, help="where logs go (a temporary folder, kept if something failed)")
     parser.add_argument("--append", type=Path, metavar="FOLDER", help="keep the outcomes there, a file for each run")
-    parser.add_argument("--report", type=Path, metavar="FOLDER", help="show what the pieces kept there found")
+    parser.add_argument("--report", type=Path, metavar="PLACE", help="show what pieces kept in a folder or file")
     return parser.parse_args()
 
 
@@ -186,7 +200,7 @@ def main() -> int:
             keep(given.append / f"{seed}-{os.getpid()}.jsonl", outcome)
 
     began = time.monotonic()
-    outcomes = campaign(plan, sized(given), folder.absolute(), told)
+    outcomes = campaign(plan, sized(given), folder.absolute(), told, began + 60 * given.minutes)
     code = show(outcomes)
     print(f"  {time.monotonic() - began:,.0f} s, seed {seed}")
     if not code and given.data is None:

@@ -179,7 +179,7 @@ class Ours(Engine):
             local.append(LocalEntry(str(number), "c", "t", residual, pack(found.boxes), found.exact))
         part = CompiledPart.of(work.type.d, local, {}, [])
         self.junction = Junction.join(work.type, Grid.of(work.type), [part])
-        self.rule = np.array([int(id) for id in self.junction.ids])
+        self.rule = np.array([int(id) for id in self.junction.ids_of(np.arange(len(self.junction.roll))).to_pylist()])
 
     def pairs(self, values: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Events and rules that hold, side by side."""

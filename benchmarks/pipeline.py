@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 from benchmarks.bulk_index import Subscriptions, bulk_index
 from infra.kafka.retry import retried
 from infra.kafka.topic_keeper import TopicKeeper
-from infra.local import jars
+from infra.local import class_archive
 from infra.local.services import LocalServices
 from state.config import Config, parse
 from state.control.context import Context
@@ -230,10 +230,28 @@ def identity_batches(topics: list[str], rows: float, batches: Iterator[pa.Record
 
 
 def routed_batches(boot: Boot, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The route query's own function; the worker then notes its greatest memory."""
-    yield from route.route_batches(boot, batches)
+    """The route query's own function; the worker then notes its memory."""
+    started = time.monotonic()
+    for batch in route.route_batches(boot, batches):
+        first = Path(folder, f"first.{os.getpid()}")
+        if not first.exists():
+            first.write_text(str(time.monotonic() - started))
+        yield batch
+    Path(folder, f"memory.{os.getpid()}").write_text(json.dumps(memory()))
+
+
+def memory() -> dict[str, float]:
+    """MB of this process: its own, those of the index that it maps, and the most that it ever had of both."""
+    told = Path("/proc/self/smaps_rollup").read_text()
+    own = next(int(line.split()[1]) / 1000 for line in told.splitlines() if line.startswith("Anonymous:"))
+    mapped = {}
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, _, _, _, inode, *path = line.split()
+        if path and "/hilcast-" in path[0]:
+            first, end = (int(place, 16) for place in span.split("-"))
+            mapped[inode] = max(mapped.get(inode, 0), end - first)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    Path(folder, f"memory.{os.getpid()}").write_text(str(peak))
+    return {"own": own, "shared": sum(mapped.values()) / 1e6, "peak": peak}
 
 
 def run(spark: SparkSession, config: Config, function: Pipeline, checkpoint: str) -> tuple[float, int]:
@@ -281,7 +299,7 @@ def on_services(
     measure: Callable[[LocalServices, Path, argparse.Namespace], None], options: argparse.Namespace
 ) -> None:
     """Measure on a Kafka and a Redis of our own, in a folder that is gone afterwards."""
-    os.environ["HILCAST_SPARK_JARS"] = jars.spark_jars()
+    os.environ |= class_archive.spark_environment()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with LocalServices.on_free_ports(folder / "services") as services:
@@ -316,8 +334,13 @@ def race(services: LocalServices, folder: Path, options: argparse.Namespace) -> 
     print(f"best of {options.rounds}{'events/s':>12}{'rows/s':>12}")
     for label, took in best.items():
         print(f"{label:<9}{events / took:>12.0f}{events * rows / took:>12.0f}")
-    peaks = ", ".join(f"{float(path.read_text()):.0f} MB" for path in sorted(folder.glob("memory.*")))
-    print(f"greatest memory of each route worker: {peaks}")
+    told = [json.loads(path.read_text()) for path in sorted(folder.glob("memory.*"))]
+    each = ", ".join(f"{one['own']:.0f} MB (at most {one['peak']:.0f} with what it maps)" for one in told)
+    shared = max(one["shared"] for one in told)
+    print(f"memory of each route worker: {each}; of the index that they share: {shared:.0f} MB")
+    print(f"together: {shared + sum(one['own'] for one in told):.0f} MB")
+    waited = ", ".join(f"{float(path.read_text()):.1f} s" for path in sorted(folder.glob("first.*")))
+    print(f"from the start of a worker's first task to its first rows: {waited}")
     print(f"{options.subscriptions} subscriptions, {options.brokers} brokers")
     ratios = [i / r for i, r in zip(seconds["identity"], seconds["router"], strict=True)]
     print(f"router / identity, round by round: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")

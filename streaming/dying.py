@@ -1,5 +1,7 @@
 """Death at a named point, for tests: HILCAST_DIE_AT=POINT[:N] has the job killed at its N-th pass of the point.
 
+HILCAST_DIE_AT=@FILE: at the point that the file names when it is passed, so that a job that runs can be asked.
+
     driver ── JVM ── daemon ── worker          from whichever of them the point is in, up to the driver: all of them
 
 HILCAST_DIE_OF=TEXT has a worker die, itself alone, of every record whose value has this text in it.
@@ -24,17 +26,25 @@ POISON_VARIABLE = "HILCAST_DIE_OF"
 
 _poison = os.environ.get(POISON_VARIABLE, "").encode()
 _point, _, _nth = os.environ.get(VARIABLE, "").partition(":")
+_file = Path(_point[1:]) if _point.startswith("@") else None
 _left = int(_nth or 1)
 
 
 def at(point: str, after_s: float = 0.0) -> None:
     """Die here, if it was asked for; `after_s`: what happens so long after this place is what is meant."""
     global _left
-    if point != _point:
+    if point != (_point if _file is None else _named(_file)):
         return
     _left -= 1
     if _left == 0:
         threading.Timer(after_s, _die).start() if after_s else _die()
+
+
+def _named(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except FileNotFoundError:
+        return ""
 
 
 def of(records: Callable[[], Iterable[tuple[object, bytes | None]]], spared: Collection[object]) -> None:

@@ -9,9 +9,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from benchmarks.faults.inputs import MALLORY, publish, subscribe, type_of
 from benchmarks.faults.kind import Fault, known
 from benchmarks.faults.scene import Scene
+from benchmarks.faults.world import DEADLY
 
-POISON = "HILCAST_DIE_OF"
-TEXT = "deadly"
 SAID = "nothing can be delivered to "
 FOUND_S = 60.0
 
@@ -74,26 +73,22 @@ class DeadlyRecord(Fault):
     def __init__(self, query: str) -> None:
         self.query, self.name = query, f"deadly-{'publication' if query == 'route' else 'subscription'}"
 
-    def prepare(self, scene: Scene) -> None:
-        scene.job.end()
-        scene.restart(**{POISON: TEXT})
-        scene.routing_since(time.time(), self)
-
     def strike(self, scene: Scene) -> None:
+        told, letters = scene.job.log.stat().st_size, scene.letters("internal")
         if self.query == "route":
-            publish(scene, {"symbol": TEXT, "price": 1})
+            publish(scene, {"symbol": DEADLY, "price": 1})
         else:
             key = f"b1/{type_of(scene)}/deadly{scene.rng.randrange(10**6)}"
-            scene.load.send("subscriptions", key, {"client": "mallory", "filter": MALLORY, "note": TEXT})
+            scene.load.send("subscriptions", key, {"client": "mallory", "filter": MALLORY, "note": DEADLY})
         said = f"QUARANTINE: the {self.query} query"
-        scene.until(lambda: said in scene.job.said(), "the record to be quarantined")
-        scene.until(lambda: scene.letters("internal") > 0, "its dead letter")
+        scene.until(lambda: said in scene.job.said(told), "the record to be quarantined")
+        scene.until(lambda: scene.letters("internal") > letters, "its dead letter")
 
     def heal(self, scene: Scene) -> None:
         """Nothing: it goes on by itself, and so it does when it is started anew."""
         scene.routing_since(time.time(), self)
         scene.job.end()
-        scene.restart(**{POISON: TEXT})
+        scene.restart()
 
 
 known(

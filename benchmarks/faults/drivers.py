@@ -168,8 +168,9 @@ class Reconfigured(Fault):
         self.expects = "a new generation, no subscription lost"
 
     def strike(self, scene: Scene) -> None:
+        ran = scene.job.alive  # else a fault at the same time has ended it
         code = scene.job.stop()
-        if code != 0:
+        if ran and code != 0:
             scene.outcome.findings.append(f"the job did not stop in order: {code}")
             scene.job.end()
         if self.what == "cubes":

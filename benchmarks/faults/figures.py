@@ -45,16 +45,23 @@ def explain(outcome: Outcome, short: bool, log: str) -> str:
 
 
 def keep(file: Path, outcome: Outcome) -> None:
-    """Write one outcome behind what a file holds, one JSON line each."""
+    """Write one outcome behind what a file holds, one JSON line each; what is as it always is is left out."""
     file.parent.mkdir(parents=True, exist_ok=True)
+    said = {**asdict(outcome), "verdict": _unusual(outcome.verdict, Verdict())}
+    usual = {name for name, value in said.items() if not value} | {"first_event"}
     with file.open("a") as lines:
-        lines.write(json.dumps(asdict(outcome)) + "\n")
+        lines.write(json.dumps({name: value for name, value in said.items() if name not in usual}) + "\n")
 
 
-def kept(folder: Path) -> list[Outcome]:
-    """All outcomes that were kept in a folder."""
-    made = [json.loads(line) for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
-    return [Outcome(**(each | {"verdict": Verdict(**each["verdict"])})) for each in made]
+def _unusual(verdict: Verdict, usual: Verdict) -> dict[str, object]:
+    return {name: value for name, value in asdict(verdict).items() if value != getattr(usual, name)}
+
+
+def kept(place: Path) -> list[Outcome]:
+    """All outcomes that were kept in a folder, or in one file."""
+    files = sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
+    made = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [Outcome(**(each | {"verdict": Verdict(**each.get("verdict", {}))})) for each in made]
 
 
 def summary(outcomes: Sequence[Outcome]) -> None:

@@ -112,6 +112,8 @@ class Load(threading.Thread):
         self._first_open = 0
         """All events before this one are in Kafka."""
         self.control: list[Sent] = []
+        self.odd: dict[str, str] = {}
+        """Filters of the faults' own subscriptions that events of the load may satisfy, by id."""
         self.lost: list[str] = []
         """What Kafka did not take; must stay empty."""
         self.window = 0

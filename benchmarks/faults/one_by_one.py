@@ -12,12 +12,12 @@ import base64
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from confluent_kafka import KafkaException, Message, Producer
 from kafka import KafkaProducer
 
-from benchmarks.faults.inputs import MALLORY, publish, type_of
+from benchmarks.faults.inputs import MALLORY, publish, subscribe, type_of
 from benchmarks.faults.judge import STRANGE, STRANGER
 from benchmarks.faults.kind import Fault, known
 from benchmarks.faults.load import Sent
@@ -69,11 +69,12 @@ class OneByOne(Fault):
         return all(each.place in scene.judge.answers or each.place in scene.judge.letters for each in sent)
 
 
-def subscriptions(scene: Scene, values: dict[str, bytes | None], topic: str = "subscriptions") -> Names:
-    """Each value under a key of its own."""
+def subscriptions(scene: Scene, values: Mapping[str, bytes | None], filters: Mapping[str, str] | None = None) -> Names:
+    """Each value under a key of its own; `filters`: what of it an event of the load may satisfy."""
     for n, (name, value) in enumerate(values.items()):
-        key = f"b{n % 5 + 1}/{type_of(scene)}/o{scene.rng.randrange(10**9)}"
-        scene.load.send(topic, key, value)
+        id = f"o{scene.rng.randrange(10**9)}"
+        scene.load.odd |= {id: filters[name]} if filters and name in filters else {}
+        scene.load.send("subscriptions", f"b{n % 5 + 1}/{type_of(scene)}/{id}", value)
         yield name
 
 
@@ -239,7 +240,7 @@ def odd_filters(scene: Scene) -> Names:
         "empty": {},
     }
     values |= {name: json.dumps({"client": "mallory", "filter": tree}).encode() for name, tree in trees.items()}
-    yield from subscriptions(scene, values)
+    yield from subscriptions(scene, values, texts)
     for name, body in {"long text": "a" * 60_000 + "b", "of the pattern": "a" * 900}.items():
         publish(scene, {"symbol": body, "price": 1})
         yield f"event for the patterns: {name}"
@@ -574,6 +575,11 @@ class OpenTransaction(Fault):
             made.produce(f"{scene.deployment.prefix}.publications", b"{}", headers=usual(scene))
         made.produce(f"{scene.deployment.prefix}.subscriptions", b"{}", f"b1/{type_of(scene)}/open".encode())
         made.flush(30.0)
+        behind = subscribe(scene)
+        scene.in_force()  # not before Kafka has ended the transaction
+        scene.judge.look(whole=True)
+        if behind.place not in scene.judge.answers:
+            scene.outcome.findings.append("`hilcast wait` returned before what is behind the transaction was read")
 
     def after(self, scene: Scene) -> list[str]:
         with contextlib.suppress(KafkaException):  # Kafka has done it

@@ -1,8 +1,9 @@
 """Kills at named points of a batch, of a generation, of a change of groups.
 
 A point is recognised from outside where it leaves a trace: a file of the checkpoint, a record in Kafka, a command that
-Redis was sent. For points without one the job may be asked to die by itself, by HILCAST_DIE_AT=POINT; such a kind is
-left out as long as the product's text does not name the point.
+Redis was sent. For points without one the job may be asked to die by itself, by HILCAST_DIE_AT; such a kind is left out
+as long as the product's text does not name the point. Every job of the campaign runs with HILCAST_DIE_AT=@FILE, so that
+one that runs can be asked: one start less for each fault.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from confluent_kafka import KafkaException
 
 from benchmarks.faults.kind import Fault, known
 from benchmarks.faults.scene import Scene
-from benchmarks.faults.world import ROOT
+from benchmarks.faults.world import HOOK, ROOT
 
-HOOK = "HILCAST_DIE_AT"
 HOOKS = (
     "control-after-redis",  # the index is written, the state is not
     "control-after-sink",  # outputs are in Kafka, the batch is not in the commit log
@@ -29,12 +29,15 @@ HOOKS = (
     "generation-indexed",  # Redis has the new index of a part, control no seed of it
     "generation-half-seeded",
     "generation-seeded",  # generation.json still names the old one
+    "generation-amended",  # what the registry said meanwhile is told; the new control query does not run
     "generation-recorded",
     "generation-in-force",
     "groups-announced",  # spans are open, Redis has the old assignment
     "groups-switched",  # the old spans are still open
     "groups-closed",
 )
+BESIDE = 0.7
+"""How often a generation is asked for by `hilcast rebuild`."""
 SEEN_S = 30.0
 """So long a point is waited for; then the job is killed wherever it is, which is said."""
 
@@ -98,16 +101,27 @@ class HookPoint(Point):
         return None if named else f"the job does not know {HOOK}={self.point}"
 
     def strike(self, scene: Scene) -> None:
-        scene.job.end()
+        """Ask it; a generation begins beside the one in force, or because the checkpoint is gone."""
+        job, rebuilding = scene.job, None
+        job.dies_at.write_text(self.point)
         if self.point.startswith("generation"):
-            scene.deployment.fallen()
-        scene.restart(**{HOOK: self.point})
+            if scene.rng.random() < BESIDE:
+                scene.outcome.remarks.append("beside the one in force")
+                rebuilding = scene.deployment.asked("rebuild")
+            else:
+                job.end()
+                scene.deployment.fallen()
+                scene.restart()
         deadline = time.monotonic() + scene.size.patience_s
-        while scene.job.alive and time.monotonic() < deadline:
+        while job.alive and time.monotonic() < deadline:
             time.sleep(0.1)
-        if scene.job.alive:
+        if job.alive:
             scene.outcome.remarks.append("the point was not reached")
-        scene.job.end()
+        job.end()
+        job.dies_at.unlink()
+        if rebuilding is not None:
+            rebuilding.kill()
+            rebuilding.communicate()
 
 
 # ── what can be seen ────────────────────────────────────────────────────────────────────────────────────────────────

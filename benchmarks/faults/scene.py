@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import redis
@@ -208,8 +208,9 @@ class Scene:
         self.job.start()
 
     def restart(self, **environment: str) -> None:
-        """Start the job that was ended on purpose."""
-        self.job.start(**environment)
+        """Start the job that was ended on purpose; of several faults at once the first one does."""
+        if not self.job.alive:
+            self.job.start(**environment)
 
     def _worst(self, struck_s: float) -> float:
         """The longest that a probe sent around or after the strike was on its way."""
@@ -263,12 +264,20 @@ class Scene:
     def in_force(self) -> None:
         """`hilcast wait`, by the client library."""
         self._flushed()
-        config = load(self.deployment.path)
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(wait, config, self.size.patience_s)
-            self.until(waiting.done, "`hilcast wait` to return", self.size.patience_s + 120.0)
-            if (error := waiting.exception()) is not None:
-                raise Broken(f"hilcast wait: {error}")
+        config, ended = load(self.deployment.path), list[Exception | None]()
+
+        def waiting() -> None:
+            try:
+                wait(config, self.size.patience_s)
+                ended.append(None)
+            except Exception as error:
+                ended.append(error)
+
+        # a daemon: who ends the campaign does not wait for it
+        threading.Thread(target=waiting, name="wait", daemon=True).start()
+        self.until(lambda: ended, "`hilcast wait` to return", self.size.patience_s + 120.0)
+        if ended[0] is not None:
+            raise Broken(f"hilcast wait: {ended[0]}")
 
     def _left(self) -> None:
         """Note what a deployment that broke leaves unanswered; nothing more can be said of it."""

@@ -19,6 +19,9 @@ from benchmarks.faults.nodes import ThreeNodes
 from infra.local.services import LocalServices
 
 ROOT = Path(__file__).parents[2]
+HOOK, POISON = "HILCAST_DIE_AT", "HILCAST_DIE_OF"
+DEADLY = "deadly"
+"""A worker dies of every record whose value has this in it; only the faults of that name send any."""
 BROKERS = ["b1", "b2", "b3", "b4", "b5"]
 LINKS = [["b1", "b2"], ["b2", "b3"], ["b2", "b4"], ["b4", "b5"]]
 VARIANTS = [
@@ -118,12 +121,15 @@ class Job:
     def __init__(self, path: Path, log: Path) -> None:
         self.path, self.log = path, log
         self.output = log.with_suffix(".out")
+        self.dies_at = log.with_suffix(".dies")
+        """Names the point at which the job is to die, if there is one (`streaming/dying.py`)."""
         self.process: subprocess.Popen[bytes] | None = None
         self._sessions: list[int] = []
 
     def start(self, **environment: str) -> None:
         """Start it, in a session of its own, and do not wait for it."""
         command = [sys.executable, "-m", "producers.cli", "run", "--config", str(self.path)]
+        environment = {HOOK: f"@{self.dies_at}", POISON: DEADLY, **environment}
         with self.log.open("ab") as log, self.output.open("wb") as out:
             self.process = subprocess.Popen(
                 command, stdout=out, stderr=log, cwd=ROOT, env={**os.environ, **environment}, start_new_session=True

@@ -53,7 +53,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.deployment = Deployment(NOWHERE, folder / "deployment", "play", SHORT)  # type: ignore[arg-type]
         self.rng = random.Random(14)
-        self.load = SimpleNamespace(send=self._send, produce=self._produce, control=[])
+        self.load = SimpleNamespace(send=self._send, produce=self._produce, control=[], odd={})
         self.judge = SimpleNamespace(strange=[])
         self.sent: list[tuple[str, bytes | None, bytes | None, list]] = []
 

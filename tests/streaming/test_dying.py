@@ -35,6 +35,16 @@ def test_the_line_dies_at_the_point_and_pass():
         assert run(point).stdout == "alive\ndriver lives\n"
 
 
+def test_a_job_that_runs_can_be_asked(tmp_path):
+    """With a file the point is what it names at the moment; no file, or another point in it, kills nobody."""
+    file = tmp_path / "dies"
+    assert run(f"@{file}").stdout == "alive\ndriver lives\n"
+    file.write_text("c")
+    assert run(f"@{file}").stdout == "alive\ndriver lives\n"
+    file.write_text("b\n")
+    assert run(f"@{file}").returncode == -signal.SIGKILL
+
+
 def test_a_process_without_the_driver_above_it_dies_alone():
     """Who is not of the driver's family kills nobody else."""
     assert dying._line(os.getpid(), 2**22 + 1) == [os.getpid()]
