@@ -4,6 +4,7 @@
         local:  boxes, owner of each box, and per owner: id, client, destination, residual filter
         links:  per neighbour, all it asked for as one set of boxes or ranges
         advertisements entered here: publisher and filter
+        stamp:  which state of the part this is of (`state/control/journal.py`)
 
 Boxes of a cube are clipped to it and a point lies in exactly one cube, so joining the parts (`junction.py`) changes
 no answer.
@@ -11,7 +12,7 @@ no answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -22,7 +23,9 @@ from state.space.boxes import Boxes
 from state.space.packing import BOXES, Packed, pack, unpack
 from state.space.ranges import Ranges
 
-FORMAT = 1
+FORMAT = 2
+NOTHING = b""
+"""The stamp of a part that was told nothing yet."""
 IMPRECISE_RANGES_MAX = 64
 """Ranges that an imprecise event is looked up by; more would be closed gaps, a superset."""
 
@@ -69,14 +72,17 @@ class CompiledPart(msgspec.Struct, kw_only=True):
     advertisements: list[tuple[str, str]]
     grouped: list[int] = []
     """Owners whose clients may be served through group and broadcast topics."""
+    stamp: bytes = NOTHING
+    """Two indexes of a part in one generation with the same stamp are the same."""
 
     @classmethod
     def of(
         cls,
         d: int,
-        local: list[LocalEntry],
+        local: Sequence[LocalEntry],
         links: Mapping[str, Sequence[Packed]],
-        advertisements: list[tuple[str, str]],
+        advertisements: Iterable[tuple[str, str]],
+        stamp: bytes = NOTHING,
     ) -> CompiledPart:
         counts = [len(entry.geometry.lows) // (8 * d) for entry in local]
         owners = np.repeat(np.arange(len(local)), counts)
@@ -87,12 +93,27 @@ class CompiledPart(msgspec.Struct, kw_only=True):
             destinations=[entry.destination for entry in local],
             residuals={i: entry.residual for i, entry in enumerate(local) if entry.residual is not None},
             doubtful=[i for i, entry in enumerate(local) if not entry.exact],
-            boxes=_join([entry.geometry for entry in local]) if local else pack(Boxes.empty(d)),
+            boxes=joined([entry.geometry for entry in local]) if local else pack(Boxes.empty(d)),
             owners=owners.astype("<i4").tobytes(),
-            links={n: _join(packed) for n, packed in sorted(links.items()) if packed},
+            links={n: joined(packed) for n, packed in sorted(links.items()) if packed},
             advertisements=sorted(advertisements),
             grouped=[i for i, entry in enumerate(local) if entry.groups],
+            stamp=stamp,
         )
+
+    def entries(self) -> list[LocalEntry]:
+        """The subscriptions one by one: what `of` was given, as far as routing goes by it."""
+        doubtful, grouped = set(self.doubtful), set(self.grouped)
+        of_box = np.frombuffer(self.owners, "<i4")
+        ends = (np.searchsorted(of_box, np.arange(len(self.ids) + 1)) * self.d * 8).tolist()
+        lows, highs = self.boxes.lows, self.boxes.highs
+        return [
+            LocalEntry(
+                id, self.clients[i], self.destinations[i], self.residuals.get(i),
+                Packed(BOXES, self.d, lows[a:b], highs[a:b]), i not in doubtful, i in grouped,
+            )
+            for i, (id, a, b) in enumerate(zip(self.ids, ends, ends[1:], strict=False))
+        ]  # fmt: skip
 
 
 def compile_part(part: CompiledPart) -> bytes:
@@ -117,7 +138,7 @@ def overlap_ranges(a: Ranges, b: Ranges) -> bool:
     return bool((b.starts[first[inside]] <= a.ends[inside]).any())
 
 
-def _join(packed: Sequence[Packed]) -> Packed:
+def joined(packed: Sequence[Packed]) -> Packed:
     """The union of some geometry, all boxes or all ranges; boxes are only put one after the other, as they are."""
     kind, d = packed[0].kind, packed[0].d
     assert all(one.kind == kind for one in packed), "a link is kept as boxes or as ranges"

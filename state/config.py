@@ -197,10 +197,14 @@ class Settings:
     delivery_retention_hours: int = 168
     inbox_records_per_batch: int = 5000
     """With inboxes of clients' own: how many records a control batch takes of all of them, by equal shares."""
+    control_records_per_batch: int = 20_000
+    """With shared inboxes: how many records a control batch takes of them and of the control topic."""
     idle_topic_hours: float | None = None
     """After how long a job that begins removes the delivery topic of a client that holds nothing; None: never."""
     tune_s: int = 60
     """How often the router looks whether what it may choose should be chosen anew; 0: never."""
+    index_folder: str | None = None
+    """Where the workers of a host share the index, in files; None: in memory (`streaming/host_index.py`)."""
     on_data_loss: Literal["stop", "continue"] = "stop"
     """When Kafka has deleted what a query has not read: end the job, or go on behind the gap."""
 
@@ -622,11 +626,13 @@ def _read_settings(table: Table) -> Settings:
         "tune_s": (0, 86_400),
         "delivery_retention_hours": (1, 1_000_000),
         "inbox_records_per_batch": (1, 1_000_000),
+        "control_records_per_batch": (1, 10_000_000),
     }
     numbers = {name: table.take(name, integer(*limit), getattr(defaults, name)) for name, limit in limits.items()}
     settings = Settings(
         master=table.take("master", text, defaults.master),
         metrics_host=table.take("metrics_host", text, defaults.metrics_host),
+        index_folder=table.take("index_folder", text, None),
         on_data_loss=cast(
             Literal["stop", "continue"], table.take("on_data_loss", choice("stop", "continue"), defaults.on_data_loss)
         ),

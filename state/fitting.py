@@ -12,30 +12,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from state.config import Config
-from state.limits import HEADER_OVERHEAD_BYTES, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, RECORD_OVERHEAD_BYTES
-from state.messages import REASONS, Headers, Output, Record, dead_letter_headers
+from state.limits import CLIPPED_BYTES, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, RECORD_OVERHEAD_BYTES
+from state.messages import REASONS, TRUNCATED, Output, Record, content_bytes, dead_letter_headers, header_bytes
 from state.topics import Topics
-
-TRUNCATED = "hilcast_truncated"
-"""The header of a dead letter that says what of it was cut."""
-
-
-def header_bytes(headers: Headers) -> int:
-    """Bytes of headers with what Kafka adds to each."""
-    names = sum(len(name.encode("utf-8", "replace")) for name, _ in headers)
-    return names + sum(len(value or b"") for _, value in headers) + HEADER_OVERHEAD_BYTES * len(headers)
 
 
 def record_bytes(output: Output) -> int:
     """What a record takes at most, alone in its batch and not compressed."""
-    return RECORD_OVERHEAD_BYTES + len(output.key or b"") + len(output.value or b"") + header_bytes(output.headers)
+    return RECORD_OVERHEAD_BYTES + content_bytes(output)
 
 
 def misfits(outputs: Iterable[Output], topics: Topics) -> list[Output]:
     """Those that Kafka would not take; there must never be any. The registry keeps the limit that topics have."""
     limits = {topics.registry: INPUT_BYTES_MAX}
     return [output for output in outputs if record_bytes(output) > limits.get(output.topic, OUTPUT_BYTES_MAX)]
+
+
+def clipped(record: Record, size_max: int) -> Record:
+    """A record as it is; of one that has more bytes a piece of key and value, and a header that says so.
+
+    What is larger than anything that is taken need not be held in memory, shuffled and sent to workers to be refused.
+    `streaming/control.py` does the same in SQL, before anything is shuffled.
+
+    >>> small, large = Record("t", 0, 0, 0, b"k", b"v"), Record("t", 0, 1, 0, b"k", b"v" * 100_000, (("x", b"1"),))
+    >>> clipped(small, 1000) is small, len(clipped(large, 1000).value), clipped(large, 1000).headers
+    (True, 4096, (('hilcast_truncated', b'value,headers'),))
+    """
+    if content_bytes(record) <= size_max:
+        return record
+    long = {"value": len(record.value or b"") > CLIPPED_BYTES, "headers": bool(record.headers)}
+    long["key"] = len(record.key or b"") > CLIPPED_BYTES
+    said = ",".join(name for name, was in long.items() if was).encode()
+    key = None if record.key is None else record.key[:CLIPPED_BYTES]
+    value = None if record.value is None else record.value[:CLIPPED_BYTES]
+    return msgspec.structs.replace(record, key=key, value=value, headers=((TRUNCATED, said),))
 
 
 def dead_letter(config: Config, record: Record, code: str, reason: str) -> Output:

@@ -10,6 +10,12 @@ HEADROOM_BYTES = 64 * 1024
 """What our headers may add: output topics and the sink allow this much more."""
 OUTPUT_BYTES_MAX = INPUT_BYTES_MAX + HEADROOM_BYTES
 """The largest record batch that output topics take."""
+INBOX_BYTES_MAX = INPUT_BYTES_MAX
+"""Key, value and headers of one subscription or advertisement, unpacked: what a client that does not compress could
+send. With `[settings] control_records_per_batch` it bounds what a control batch holds, however well records compress.
+"""
+CLIPPED_BYTES = 4096
+"""What is kept of key and value of a control record that is larger than any that is taken."""
 RECORD_OVERHEAD_BYTES = 128
 """What Kafka adds to a batch of one record: 61 bytes of the batch and at most 36 of the record."""
 HEADER_OVERHEAD_BYTES = 10

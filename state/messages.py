@@ -17,7 +17,14 @@ from state.config import Config, Topics
 from state.errors import HilcastError
 from state.formats import UNREADABLE
 from state.json_text import read_json
-from state.limits import PUBLISHER_BYTES_MAX, QUOTED_MAX, REASON_BYTES_MAX, RECEIPT_KEY_MAX
+from state.limits import (
+    HEADER_OVERHEAD_BYTES,
+    INBOX_BYTES_MAX,
+    PUBLISHER_BYTES_MAX,
+    QUOTED_MAX,
+    REASON_BYTES_MAX,
+    RECEIPT_KEY_MAX,
+)
 from state.names import NAME, TOPIC_NAME, TYPE_NAME, owned, parted
 
 VERSION_MAX = 2**63 - 1
@@ -25,6 +32,10 @@ TTL_MS_MAX = 10**15
 SUBSCRIPTIONS_BYTES_MAX = 16 * 1024
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+
+TRUNCATED = "hilcast_truncated"
+"""The header that says what of a record was cut: of a dead letter, or of one that is larger than any that is taken."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -83,6 +94,17 @@ class Registration:
         """A digest of everything but the version: two events of one version are the same event if these agree."""
         parts = [self.withdraw, self.owner, self.filter, self.ttl_ms, self.sink, *([True] if self.groups else [])]
         return hashlib.blake2b(msgspec.json.encode(parts, order="deterministic"), digest_size=12).digest()
+
+
+def header_bytes(headers: Headers) -> int:
+    """Bytes of headers with what Kafka adds to each."""
+    names = sum(len(name.encode("utf-8", "replace")) for name, _ in headers)
+    return names + sum(len(value or b"") for _, value in headers) + HEADER_OVERHEAD_BYTES * len(headers)
+
+
+def content_bytes(record: Record | Output) -> int:
+    """Bytes of key, value and headers."""
+    return len(record.key or b"") + len(record.value or b"") + header_bytes(record.headers)
 
 
 def quoted(given: str | bytes) -> str:
@@ -145,6 +167,8 @@ def read_registration(record: Record, config: Config) -> Registration:
         raise HilcastError("unknown-broker", f"{broker!r} is not a broker of this overlay")
     if type_name not in config.types:
         raise HilcastError("unknown-type", f"{type_name!r} is not a configured event type")
+    if any(name == TRUNCATED for name, _ in record.headers) or content_bytes(record) > INBOX_BYTES_MAX:
+        raise HilcastError("too-large", f"key, value and headers have more than {INBOX_BYTES_MAX} bytes")
     if record.value is None:
         version = _header_version(record.headers)
         return Registration(advertisement, broker, type_name, id, version, withdraw=True)
@@ -383,7 +407,7 @@ REASONS = {
     "stale-grid": "client-made ranges of another grid",
     "bad-event": "it is no event of its type",
     "not-advertised": "no advertisement of its publisher holds",
-    "too-large": "it would not fit once routed",
+    "too-large": "it is larger than what is taken, or would not fit once routed",
     "internal": "handling it failed inside",
     "not-yours": "it speaks for somebody else than the client whose inbox it is in",
     "sink-refused": "nothing may be delivered to its sink",

@@ -9,6 +9,8 @@ Layout (prefix `hilcast`, in a cluster `{hilcast}`; also under the key `hilcast:
     hilcast:changes:DEPLOYMENT:GENERATION sorted set: each field of the vector by the count of its last write, so that
                                          whoever knows the vector of a count reads what came since
     hilcast:BROKER:TYPE:PART:index:GENERATION    packed index, headed by epoch and checksum, for the route workers
+    hilcast:BROKER:TYPE:PART:deltas:GENERATION   list: what the index is now, then what changed of it since, each headed
+                                         in the same way (`index_delta.py`)
     hilcast:BROKER:TYPE:PART:meta        hash: generation, epoch, built, entries ... for people
     hilcast:BROKER:TYPE:PART:local       hash: subscription id -> client, destination, boxes
     hilcast:BROKER:TYPE:PART:links       hash: neighbour -> what it asked for
@@ -25,10 +27,11 @@ Where there is a signing key (`signing.py`), an index bears a signature between 
 generations a field NAME:signature for each of its fields. What is not genuine counts as lost.
 
 A generation is written aside, whole, before `current` moves to it; then those before it go. What people read is of the
-generation that was written last. Index and vector entry are written by one script that refuses a lower batch, and any
-generation below the one in force. An entry counts only under the run id of the Redis that is up now: after a restart
-from an old dump everything is written again. A replica counts for nothing, and neither does what was written to a Redis
-before it was one.
+generation that was written last. Index or delta and vector entry are written by one script that refuses a lower batch,
+and any generation below the one in force; a delta also where the part is at another version than the one that was
+looked at and found to be what the delta was made from: then all of the part is written. An entry counts only under the
+run id of the Redis that is up now: after a restart from an old dump everything is written again. A replica counts for
+nothing, and neither does what was written to a Redis before it was one.
 """
 
 from __future__ import annotations
@@ -41,16 +44,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import redis
 
-from state.compiled_part import CompiledPart, load_part
+from state.compiled_part import NOTHING, CompiledPart, load_part
 from state.config import Config
 from state.control.fates import READABLE_MAX
 from state.errors import HilcastError
 from state.formats import UNREADABLE
+from state.index_delta import Head, IndexDelta, amended, decode_delta, led_on
 from state.keys import Key
 from state.redis_client import key_prefix, open_redis
 from state.reductions.reduction import Fate
@@ -71,6 +75,10 @@ CLOSED = "//closed"
 DELETE_MAX = 1000
 GENERATIONS_AHEAD = 4
 """So many behind the one in force are looked at for one that is being built: some may have come to nothing."""
+READS_MAX = 3
+"""So often an index is read that is folded while it is read."""
+WHOLE = "whole"
+"""What the script says where a delta cannot be written."""
 MGET_MAX = 16
 """Parts asked for at once: a large index is not copied whole by Redis, nor held twice here."""
 _PUBLISH = """
@@ -88,7 +96,21 @@ if old then
     return old
   end
 end
-redis.call('SET', KEYS[2], ARGV[5])
+if ARGV[7] ~= '' then
+  if old ~= ARGV[7] or redis.call('LINDEX', KEYS[5], 0) ~= ARGV[8] or redis.call('EXISTS', KEYS[2]) == 0 then
+    return 'whole'
+  end
+  redis.call('LSET', KEYS[5], 0, ARGV[9])
+else
+  redis.call('SET', KEYS[2], ARGV[5])
+  redis.call('DEL', KEYS[5])
+  if ARGV[9] ~= '' then
+    redis.call('RPUSH', KEYS[5], ARGV[9])
+  end
+end
+for i = 10, #ARGV do
+  redis.call('RPUSH', KEYS[5], ARGV[i])
+end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. '.' .. ARGV[3] .. '.' .. ARGV[4])
 local writes, lineage = string.match(redis.call('HGET', KEYS[1], '//writes') or '', '^0%.(%d+)%.(.*)$')
 if not lineage then
@@ -99,7 +121,10 @@ redis.call('HSET', KEYS[1], '//writes', string.format('0.%d.%s', count, lineage 
 redis.call('ZADD', KEYS[4], count, ARGV[1])
 return ''
 """
-"""Returns the newer version that stands against it, or nothing."""
+"""Writes all of an index and deltas that lead to it, or deltas to follow those that there are (ARGV[7], ARGV[8]: the
+version and head that they follow). Returns the newer version that stands against it, `whole` where these are others, or
+nothing. What it writes first is a SET or LSET: a Redis that is full refuses a script by its first write, and takes a DEL.
+"""
 _CHANGED = """
 local stored = redis.call('HGET', KEYS[1], '//writes') or ''
 local writes, lineage = string.match(stored, '^0%.(%d+)%.(.*)$')
@@ -122,6 +147,14 @@ return {'all', redis.call('HGETALL', KEYS[1])}
 """
 """Returns what the vector says that was written after a count of a lineage; all of it where that is not known for
 certain: there every field must be in the sorted set, the last one under the present count."""
+_SHOW = """
+for i = 2, #ARGV, 2 do
+  if redis.call('HEXISTS', KEYS[1], ARGV[i]) == 1 or redis.call('HLEN', KEYS[1]) < tonumber(ARGV[1]) then
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+  end
+end
+"""
+"""Shows entries to people: those that are shown already, and others while there is room."""
 _POINT = """
 local old = redis.call('HGET', KEYS[1], 'current')
 if old then
@@ -155,13 +188,14 @@ HELP = """hilcast keeps its routing index here. It is derived: everything can be
 {p}:BROKER:TYPE:PART:reduction:NEIGHBOUR    hash: the same in numbers: entries received, forwarded, withheld,
                              held_back (no advertisement meets them), ranges, negative_boxes, bytes of state
 {p}:BROKER:TYPE:PART:index:GENERATION   packed form of the same for the route workers (not for people)
+{p}:BROKER:TYPE:PART:deltas:GENERATION  list of what changed of it since (not for people)
 {p}:grid:TYPE                JSON: the Hilbert grid of a type, for clients that map by themselves
 {p}:schemas:REGISTRY         hash: id -> JSON: a schema that events name, as the schema registry gave it
 {p}:BROKER:groups            hash: group or broadcast topic -> the clients that read it (brokers with groups)
 {p}:hand:DEPLOYMENT:QUERY    JSON: records that a query has in hand, while it looks for one that it cannot get past
 {p}:closed:DEPLOYMENT:GENERATION   destinations that nothing can be written to now, and why (not for people)
 PART is cube:N (a block of the Hilbert grid) or wide:N (filters that touch many cubes).
-The first {n} entries of a part are shown. The same and more: hilcast inspect BROKER TYPE"""
+At most {n} entries of a part are shown. The same and more: hilcast inspect BROKER TYPE"""
 
 
 def passing(error: redis.RedisError) -> bool:
@@ -228,6 +262,30 @@ class Look:
         return self.versions.get(WRITES)
 
 
+class Holding(NamedTuple):
+    """Which state of a part somebody holds."""
+
+    stamp: bytes
+    at: int
+    """How many deltas stood there when it was read; a hint at where the next one stands."""
+
+
+class Loaded(NamedTuple):
+    """What was read of a part's index."""
+
+    epoch: str
+    holding: Holding
+    """What is held once it is taken in."""
+    part: CompiledPart | None
+    """All of it, before `deltas`; None: these lead on from what was held."""
+    deltas: list[IndexDelta]
+
+    def whole(self) -> CompiledPart:
+        """All of the index."""
+        assert self.part is not None, "what was held is not known here"
+        return amended(self.part, self.deltas)
+
+
 class RedisIndex:
     """Reads and writes the index of one deployment."""
 
@@ -289,27 +347,122 @@ class RedisIndex:
         Guarantee: once this returns, tasks that begin use these; `index-superseded` if Redis holds newer ones.
         """
         run = self.run_id()
-        for key, blob in parts.items():
-            newer = self._write(str(key), self._name(key, f"index:{generation}"), generation, batch, run, blob)
-            if newer:
-                raise _superseded(key, newer, f"{generation}.{batch}")
-        # what people read goes in a plain pipeline, since nothing depends on it
         pipe = self._client.pipeline(transaction=False)
-        self._describe(pipe, parts, generation, batch)
-        self._tell(pipe, "forwarding", {key: _as_json(told) for key, told in (forwarding or {}).items()})
-        self._tell(pipe, "reduction", reduced or {})
-        pipe.execute()
+        for key, blob in parts.items():
+            part = load_part(blob)
+            self._write_part(key, blob, part.stamp, [], generation, batch, run)
+            self._describe(pipe, key, part, generation, batch)
+        self._tell_people(pipe, forwarding or {}, reduced or {})
 
-    def _write(self, field: str, name: str, generation: int, batch: int, run: str, blob: bytes) -> str:
+    def publish_deltas(
+        self,
+        key: Key,
+        deltas: Sequence[bytes],
+        whole: Callable[[], bytes],
+        generation: int,
+        batch: int,
+        forwarding: Forwarding,
+        reduced: Reduced,
+    ) -> int:
+        """Write what changed of a part's index; return how many bytes of the index were written.
+
+        All of it is written (`whole`) where Redis does not hold what was changed, or where it is time to fold.
+
+        Guarantee: as `publish`; a delta is only written on exactly the version that it was made from.
+        """
+        read = [decode_delta(delta) for delta in deltas]
+        pipe = self._client.pipeline(transaction=False)
+        run, version, head = self._head(key, generation)
+        size = sum(map(len, deltas))
+        if version == Version(generation, batch, run) and head is not None and head.stamp == read[-1].stamp:
+            size = 0  # a batch that is repeated: it was written before
+        elif not self._append(key, deltas, read, (version, head), Version(generation, batch, run)):
+            blob = whole()
+            size = len(blob)
+            part = load_part(blob)
+            self._write_part(key, blob, part.stamp, deltas, generation, batch, run)
+            self._describe(pipe, key, part, generation, batch)
+            read = []
+        for delta in read:
+            self._describe_delta(pipe, key, delta, generation, batch)
+        self._tell_people(pipe, {key: forwarding}, {key: reduced})
+        return size
+
+    def _head(self, key: Key, generation: int) -> tuple[str, Version | None, Head | None]:
+        """Which Redis this is, the version of a part, and what stands before its deltas."""
+        pipe = self._client.pipeline(transaction=False)
+        pipe.hget(self.vector_key(generation), str(key))
+        pipe.lindex(self._name(key, f"deltas:{generation}"), 0)
+        run, (version, head) = self._together(pipe)
+        return run, _versions({b"": version or b""}).get(""), Head.parse(head or b"")
+
+    def _append(
+        self,
+        key: Key,
+        deltas: Sequence[bytes],
+        read: Sequence[IndexDelta],
+        found: tuple[Version | None, Head | None],
+        ours: Version,
+    ) -> bool:
+        """Write deltas behind those that there are; return whether they follow these, and it is no time to fold."""
+        version, head = found
+        if version is None or head is None or (version.generation, version.run) != (ours.generation, ours.run):
+            return False
+        after = head.after(read, sum(map(len, deltas)))
+        if after is None:
+            return False
+        stored = f"{version.epoch}.{version.run}"
+        said = self._script(
+            str(key),
+            self._name(key, f"index:{ours.generation}"),
+            ours,
+            b"",
+            [stored, bytes(head), bytes(after)],
+            deltas,
+        )
+        if said not in ("", WHOLE):
+            # the same is said of the whole, and judged there
+            return False
+        return not said
+
+    def _write_part(
+        self, key: Key, blob: bytes, stamp: bytes, deltas: Sequence[bytes], generation: int, batch: int, run: str
+    ) -> None:
+        """Write all of an index, and beside it the deltas that lead to it: who holds what was before takes these."""
+        head, beside = Head.of(blob, stamp, deltas)
+        name = self._name(key, f"index:{generation}")
+        newer = self._write(str(key), name, Version(generation, batch, run), blob, bytes(head), beside)
+        if newer:
+            raise _superseded(key, newer, f"{generation}.{batch}")
+
+    def _write(
+        self, field: str, name: str, version: Version, blob: bytes, head: bytes = b"", deltas: Sequence[bytes] = ()
+    ) -> str:
         """Write one sealed blob and its entry of the vector; return the newer version that stands against it."""
-        ring = self._keys()
-        sealed, lineage = _seal(blob, generation, batch, name, run, ring), uuid.uuid4().hex
         while True:
-            with self._anew():
-                keys = [self.vector_key(generation), name, self._generations, self._changes_key(generation)]
-                newer = bytes(self._publish(keys=keys, args=[field, generation, batch, run, sealed, lineage])).decode()
-            if not newer or ring is None or not self._clear(field, name, generation, newer, run):
+            newer = self._script(field, name, version, blob, ["", "", head], deltas)
+            ours = not newer or self._keys() is None
+            if ours or not self._clear(field, name, version.generation, newer, version.run):
                 return newer
+
+    def _script(
+        self,
+        field: str,
+        name: str,
+        version: Version,
+        blob: bytes,
+        heads: Sequence[str | bytes],
+        deltas: Sequence[bytes],
+    ) -> str:
+        """Have the script write, everything sealed under its name; return what it says."""
+        ring, generation, run = self._keys(), version.generation, version.run
+        beside = _beside(name, generation)
+        sealed = [_seal(blob, generation, version.batch, name, run, ring)]
+        sealed += [_seal(delta, generation, version.batch, beside, run, ring) for delta in deltas]
+        keys = [self.vector_key(generation), name, self._generations, self._changes_key(generation), beside]
+        args = [field, generation, version.batch, run, sealed[0], uuid.uuid4().hex, *heads, *sealed[1:]]
+        with self._anew():
+            return bytes(self._publish(keys=keys, args=args)).decode()
 
     def _clear(self, field: str, name: str, generation: int, newer: str, run: str) -> bool:
         """Take away what stands against an index of ours, if nobody of ours has written it; return whether it was so.
@@ -318,13 +471,20 @@ class RedisIndex:
         """
         if newer.isdigit():
             return self._clear_pointer(run)
-        opened = _opened(self._client.get(name), name, run, self._keys())
         claimed = _versions({b"": newer.encode()}).get("")
-        if claimed is not None and opened is not None and _batch(opened[0]) >= claimed.batch:
+        if claimed is not None and self._borne_out(name, generation, run) >= claimed.batch:
             return False
         self.forged += 1
         self._client.hdel(self.vector_key(generation), field)  # the set of changes is then not whole: all is read
         return True
+
+    def _borne_out(self, name: str, generation: int, run: str) -> int:
+        """The newest batch that wrote an index, or a delta of it, that is genuine; -1: none."""
+        ring, beside = self._keys(), _beside(name, generation)
+        sealed = [(name, self._client.get(name))]
+        sealed += [(beside, one) for one in self._client.lrange(beside, 1, -1)] if beside != name else []
+        opened = [_opened(blob, of, run, ring) for of, blob in sealed]
+        return max((_batch(one[0]) for one in opened if one is not None), default=-1)
 
     def _clear_pointer(self, run: str) -> bool:
         """Take away the pointer if nobody of ours has written it; return whether it was so."""
@@ -354,20 +514,39 @@ class RedisIndex:
             self._client.connection_pool.disconnect()
             raise
 
-    def _describe(self, pipe: Any, parts: Mapping[Key, bytes], generation: int, batch: int) -> None:
-        """Write what people read of these parts."""
-        for key, blob in parts.items():
-            part = load_part(blob)
-            for what in ("meta", "local", "links"):
-                pipe.delete(self._name(key, what))
-            pipe.hset(self._name(key, "meta"), mapping=_meta(part, generation, batch))
-            local = _local(part)
-            if local:
-                pipe.hset(self._name(key, "local"), mapping=local)
-            links = {n: f"{len(unpack(g))} {_noun(g.kind)}" for n, g in part.links.items()}
-            if links:
-                pipe.hset(self._name(key, "links"), mapping=links)
+    def _describe(self, pipe: Any, key: Key, part: CompiledPart, generation: int, batch: int) -> None:
+        """Write what people read of a part; in a plain pipeline, since nothing depends on it."""
+        for what in ("meta", "local", "links"):
+            pipe.delete(self._name(key, what))
+        pipe.hset(self._name(key, "meta"), mapping=_meta(_counts(part), generation, batch))
+        local = _local(part, READABLE_MAX)
+        if local:
+            pipe.hset(self._name(key, "local"), mapping=local)
+        links = {n: f"{len(unpack(g))} {_noun(g.kind)}" for n, g in part.links.items()}
+        if links:
+            pipe.hset(self._name(key, "links"), mapping=links)
         pipe.set(f"{self.prefix}:help", HELP.format(p=self.prefix, n=READABLE_MAX))
+
+    def _describe_delta(self, pipe: Any, key: Key, delta: IndexDelta, generation: int, batch: int) -> None:
+        """Write what people read of what changed of a part."""
+        pipe.hset(self._name(key, "meta"), mapping=_meta(delta.counts, generation, batch))
+        if delta.gone:
+            pipe.hdel(self._name(key, "local"), *delta.gone)
+        local = [text for shown in _local(delta.put, len(delta.put.ids)).items() for text in shown]
+        if local:
+            # not as a registered script: that would cost a pipeline one trip more
+            pipe.eval(_SHOW, 1, self._name(key, "local"), READABLE_MAX, *local)
+        kinds = {n: _noun(g.kind) for n, g in (delta.links_gone | delta.put.links).items()}
+        links = {n: f"{count} {kinds[n]}" for n, count in delta.asked.items() if count}
+        if links:
+            pipe.hset(self._name(key, "links"), mapping=links)
+        if len(links) < len(delta.asked):
+            pipe.hdel(self._name(key, "links"), *(n for n in delta.asked if n not in links))
+
+    def _tell_people(self, pipe: Any, forwarding: Mapping[Key, Forwarding], reduced: Mapping[Key, Reduced]) -> None:
+        self._tell(pipe, "forwarding", {key: _as_json(told) for key, told in forwarding.items()})
+        self._tell(pipe, "reduction", reduced)
+        pipe.execute()
 
     def _tell(self, pipe: Any, what: str, told: Mapping[Key, Mapping[str, Mapping[str, bytes | int]]]) -> None:
         """Replace what people read of these neighbours."""
@@ -411,7 +590,7 @@ class RedisIndex:
         # a version that workers have seen already, or a lower one, would be passed over: they would use the old one
         last = max(self._beside.get(field, 0), 0 if before is None else before.batch)
         version = self._beside[field] = last + 1
-        newer = self._write(field, self._name_beside(field, generation), generation, version, run, blob)
+        newer = self._write(field, self._name_beside(field, generation), Version(generation, version, run), blob)
         if newer:
             raise _superseded(field, newer, f"{generation}.{version}")
 
@@ -461,7 +640,7 @@ class RedisIndex:
         """Drop the index of a generation; return the parts that it had."""
         fields = [field.decode() for field in self._client.hkeys(self.vector_key(generation))]
         parts = [field for field in fields if "//" not in field]
-        names = [self._name(Key.parse(part), f"index:{generation}") for part in parts]
+        names = [self._name(Key.parse(part), f"{what}:{generation}") for part in parts for what in ("index", "deltas")]
         names += [self._name_beside(field, generation) for field in fields if "//" in field and field != WRITES]
         for first in range(0, len(names), DELETE_MAX):
             self._client.delete(*names[first : first + DELETE_MAX])
@@ -536,16 +715,68 @@ class RedisIndex:
         written = [sum(b"//" not in field for field in fields) for fields in pipe.execute()]
         return next(((n, parts) for n, parts in zip(reversed(ahead), reversed(written), strict=True) if parts), None)
 
-    def load(self, keys: list[Key], generation: int, run: str = "") -> list[tuple[str, CompiledPart] | None]:
+    def load(self, keys: Sequence[Key], generation: int, run: str = "") -> list[tuple[str, CompiledPart] | None]:
         """Epoch and index of each part; None where it is missing, damaged, or not signed under this run of Redis."""
-        names = [self._name(key, f"index:{generation}") for key in keys]
-        return [
-            None if (opened := self._open(blob, name, run)) is None else (opened[0], load_part(opened[1]))
-            for first in range(0, len(names), MGET_MAX)
-            for name, blob in zip(
-                names[first : first + MGET_MAX], self._client.mget(names[first : first + MGET_MAX]), strict=True
-            )
-        ]
+        found = self.follow(dict.fromkeys(keys), generation, run)
+        return [None if one is None else (one.epoch, one.whole()) for one in found]
+
+    def follow(self, held: Mapping[Key, Holding | None], generation: int, run: str = "") -> list[Loaded | None]:
+        """What leads on from what is held of each part, or all of it where nothing does; None as `load` has it.
+
+        Guarantee: what it leads to was in Redis at some moment since this was called.
+        Cost: where the state that is held is still known there, that of what was written since.
+        """
+        keys, found = list(held), dict[Key, Loaded | None]()
+        for first in range(0, len(keys), MGET_MAX):
+            some = {key: held[key] for key in keys[first : first + MGET_MAX]}
+            known = {key: holding for key, holding in some.items() if holding is not None}
+            found |= self._led_on(known, [holding.at for holding in known.values()], generation, run)[0]
+            for _ in range(READS_MAX):
+                left = {key: holding for key, holding in some.items() if key not in found}
+                found |= self._whole(left, generation, run) if left else {}
+        return [found.get(key) for key in keys]
+
+    def _led_on(
+        self, held: Mapping[Key, Holding | None], places: Sequence[int], generation: int, run: str
+    ) -> tuple[dict[Key, Loaded], dict[Key, list[tuple[str, IndexDelta]] | None]]:
+        """What the deltas from some place on lead to from what is held; and the deltas of each part, if sound."""
+        names = [self._name(key, f"deltas:{generation}") for key in held]
+        pipe = self._client.pipeline(transaction=False)
+        for name, place in zip(names, places, strict=True):
+            pipe.lrange(name, 1 + place, -1)
+        found, read = dict[Key, Loaded](), dict[Key, list[tuple[str, IndexDelta]] | None]()
+        answers = pipe.execute() if names else []
+        for (key, holding), name, place, stored in zip(held.items(), names, places, answers, strict=True):
+            opened = [self._open(one, name, run) for one in stored]
+            sound = [(one[0], decode_delta(one[1])) for one in opened if one is not None]
+            read[key] = sound if len(sound) == len(opened) else None
+            lead = None if holding is None else led_on(holding.stamp, [delta for _, delta in sound])
+            if lead and read[key] is not None:
+                found[key] = Loaded(sound[-1][0], Holding(lead[-1].stamp, place + len(sound)), None, lead)
+        return found, read
+
+    def _whole(self, held: Mapping[Key, Holding | None], generation: int, run: str) -> dict[Key, Loaded | None]:
+        """All of the index of each part, less where deltas lead on; None where something is lost or damaged.
+
+        A part that is not in what is returned was folded between two reads: base and deltas do not fit each other.
+        """
+        led, read = self._led_on(held, [0] * len(held), generation, run)
+        found: dict[Key, Loaded | None] = dict(led)
+        left = [key for key in held if key not in found]
+        names = [self._name(key, f"index:{generation}") for key in left]
+        for key, name, blob in zip(left, names, self._client.mget(names) if names else [], strict=True):
+            opened, deltas = self._open(blob, name, run), read[key]
+            if opened is None or deltas is None:
+                found[key] = None
+                continue
+            part, holding = load_part(opened[1]), held[key]
+            lead = led_on(part.stamp, [delta for _, delta in deltas])
+            if lead is not None:
+                epoch, stamp = (deltas[-1][0], lead[-1].stamp) if lead else (opened[0], part.stamp)
+                now = Holding(stamp, len(deltas))
+                same = holding is not None and holding.stamp == stamp != NOTHING
+                found[key] = Loaded(epoch, now, None, []) if same else Loaded(epoch, now, part, lead)
+        return found
 
     def _open(self, sealed: bytes | None, name: str, run: str) -> tuple[str, bytes] | None:
         opened = _opened(sealed, name, run, self._keys())
@@ -737,6 +968,11 @@ def _versions(entries: Mapping[bytes, bytes]) -> dict[str, Version]:
     return found
 
 
+def _beside(name: str, generation: int) -> str:
+    """Where the deltas stand of an index of this name; what has none is its own."""
+    return name.replace(f":index:{generation}", f":deltas:{generation}")
+
+
 def _batch(epoch: str) -> int:
     return int(epoch.partition(".")[2])
 
@@ -789,11 +1025,17 @@ def _noun(kind: int) -> str:
     return "ranges" if kind else "boxes"
 
 
-def _meta(part: CompiledPart, generation: int, batch: int) -> dict[str, str | int]:
+def _meta(counts: Mapping[str, int], generation: int, batch: int) -> dict[str, str | int]:
     return {
         "generation": generation,
         "epoch": f"{generation}.{batch}",
         "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **counts,
+    }
+
+
+def _counts(part: CompiledPart) -> dict[str, int]:
+    return {
         "subscriptions": len(part.ids),
         "boxes": len(part.owners) // 4,
         "residual": len(part.residuals),
@@ -802,10 +1044,9 @@ def _meta(part: CompiledPart, generation: int, batch: int) -> dict[str, str | in
     }
 
 
-def _local(part: CompiledPart) -> dict[str, str]:
-    shown = range(min(len(part.ids), READABLE_MAX))
+def _local(part: CompiledPart, most: int) -> dict[str, str]:
     return {
         part.ids[i]: f"{part.clients[i]} -> {part.destinations[i]}"
         + (f" | {part.residuals[i]}" if i in part.residuals else "")
-        for i in shown
+        for i in range(min(len(part.ids), most))
     }

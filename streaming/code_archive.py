@@ -21,7 +21,7 @@ FOLDER = "hilcast-code"
 PACKAGES = ("infra", "state", "streaming")
 ROOT = Path(__file__).parents[1]
 _STAMPS = "stamps.json"
-_LEFT_OUT = (".pyc", ".md", ".yaml")
+_LEFT_OUT = (".md", ".yaml")
 
 
 def pack(path: Path) -> None:

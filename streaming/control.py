@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from state.config import Config
 from state.keys import UNROUTABLE
+from state.limits import CLIPPED_BYTES, HEADER_OVERHEAD_BYTES, INBOX_BYTES_MAX, OUTPUT_BYTES_MAX
+from state.messages import TRUNCATED
 from state.names import NAME, TYPE_NAME
 from streaming.boot import Boot
 from streaming.inbox_source import NAME as INBOXES
@@ -40,7 +42,7 @@ def start(
     """Start the control query; `lossy`: it goes on where Kafka has deleted what it has not read."""
     config = boot.config
     outputs = (
-        keyed(_records(spark, config, starting_offsets, lossy=lossy), config)
+        keyed(clipped(_records(spark, config, starting_offsets, lossy=lossy), config), config)
         .groupBy("state_key")
         .applyInPandasWithState(
             partial(step, boot),
@@ -72,9 +74,32 @@ def _records(spark: SparkSession, config: Config, starting_offsets: str, *, loss
         .options(**source_options(config, lossy=lossy))
         .option("subscribe", ",".join([topics.subscriptions, topics.advertisements, topics.control]))
         .option("startingOffsets", starting_offsets)
+        # Spark counts records, not bytes; `clipped` sees to it that none is large
+        .option("maxOffsetsPerTrigger", config.settings.control_records_per_batch)
         .load()
         .withColumn("timestamp_ms", F.unix_millis("timestamp"))
     )
+
+
+def clipped(records: DataFrame, config: Config) -> DataFrame:
+    """Cut what is larger than any record that is taken, as `state.fitting.clipped` does, before it is shuffled."""
+    headers = F.coalesce("headers", F.array())
+    of_headers = F.aggregate(
+        headers, F.lit(0), lambda total, h: total + _size(h["key"]) + _size(h["value"]) + HEADER_OVERHEAD_BYTES
+    )
+    limit = F.when(F.col("topic") == config.topics.control, OUTPUT_BYTES_MAX).otherwise(INBOX_BYTES_MAX)
+    large = _size(F.col("key")) + _size(F.col("value")) + of_headers > limit
+    long = {"value": _size(F.col("value")) > CLIPPED_BYTES, "headers": F.size(headers) > 0}
+    long["key"] = _size(F.col("key")) > CLIPPED_BYTES
+    said = F.concat_ws(",", *(F.when(was, F.lit(name)) for name, was in long.items())).cast("binary")
+    mark = F.array(F.struct(F.lit(TRUNCATED).alias("key"), said.alias("value")))
+    left = {name: F.substring(name, 1, CLIPPED_BYTES) for name in ("key", "value")} | {"headers": mark}
+    return records.withColumns({name: F.when(large, some).otherwise(F.col(name)) for name, some in left.items()})
+
+
+def _size(column: Column) -> Column:
+    """Bytes of a text or of bytes; of null none."""
+    return F.coalesce(F.octet_length(column), F.lit(0))
 
 
 def keyed(records: DataFrame, config: Config) -> DataFrame:

@@ -15,6 +15,7 @@ import streaming.route  # noqa: E402, F401 imported here so that every worker ha
 from infra.schema_registry import RegistrySchemas  # noqa: E402
 from state.config import from_shared  # noqa: E402
 from state.warm import warm  # noqa: E402
+from streaming.host_index import FOLDER_VARIABLE, leave  # noqa: E402
 from streaming.settings import QUERY_VARIABLE, WARM_VARIABLE  # noqa: E402
 
 CONTROL_NICENESS = 5
@@ -30,4 +31,8 @@ if __name__ == "__main__":
         warm(config)
         if any(one.format != "json" and one.own_schema is None for one in config.types.values()):
             RegistrySchemas.prepare()
-    manager()
+    try:
+        manager()
+    finally:
+        # whatever has ended the job: it is told by the end of our input, or by a signal
+        leave(os.environ.get(FOLDER_VARIABLE))

@@ -36,7 +36,9 @@ from infra.logs import logger, set_up
 from state.config import Config
 from state.control.fairness import taken
 from state.errors import HilcastError
-from state.messages import Record
+from state.fitting import clipped
+from state.limits import INBOX_BYTES_MAX, OUTPUT_BYTES_MAX
+from state.messages import Record, content_bytes
 from state.topics import faults, inboxes
 
 NAME = "hilcast-inboxes"
@@ -58,8 +60,8 @@ _ARROW = pa.schema(
 )
 IDS_S = 5.0
 """How often it is asked whether a topic is still the one that it was."""
-ROWS = 10_000
-"""Of one Arrow batch."""
+ROWS, BYTES = 10_000, 64 * 1024 * 1024
+"""Of one Arrow batch, at most; one record more than so many bytes."""
 _log = logger("inboxes")
 
 Offset = dict[str, int | str]
@@ -233,11 +235,14 @@ class InboxReader(DataSourceStreamReader):  # type: ignore[misc]
         transport = open_transport(self._config)
         try:
             some: list[Record] = []
+            held = 0
             for record in between(transport, spans):
-                some.append(record)
-                if len(some) == ROWS:
+                limit = OUTPUT_BYTES_MAX if record.topic == self._config.topics.control else INBOX_BYTES_MAX
+                some.append(clipped(record, limit))
+                held += content_bytes(some[-1])
+                if len(some) == ROWS or held > BYTES:
                     yield _batch(some, ids)
-                    some = []
+                    some, held = [], 0
             if some:
                 yield _batch(some, ids)
         finally:

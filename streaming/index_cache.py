@@ -4,15 +4,19 @@ Before its first row a task reads which generation is in force, and its version 
 its first row to its last. Another one is loaded whole before it replaces the one that is held. A part is used only if
 the cached version is the one in the vector, written under the Redis that is up now; otherwise it is loaded, or the task
 waits and says so. It also waits where Redis holds less than the driver has committed to Kafka (`state/index_mark.py`).
+One worker of a host loads it for all (`host_index.py`); each maps what that one made once it is what its own look at
+the vector asks for. Where there is no room for that, a worker has an index of its own, and says so.
 So a lost, old or damaged index can delay a publication, never misroute it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 import redis
@@ -22,14 +26,23 @@ from infra.kafka.dialects import librdkafka
 from infra.logs import logger, set_up
 from infra.schema_registry import beside_schemas
 from infra.signing_keys import SigningKeys
-from state.compiled_part import CompiledPart
 from state.config import Config
 from state.control.protocol import Republish, encode
 from state.distribution.assignment import Assignment
 from state.index_mark import Mark
 from state.keys import Key, index_keys
 from state.messages import Output
-from state.redis_index import CLOSED, Look, RedisIndex, Version, groups_field, trouble, version_beside
+from state.redis_index import (
+    CLOSED,
+    Holding,
+    Loaded,
+    Look,
+    RedisIndex,
+    Version,
+    groups_field,
+    trouble,
+    version_beside,
+)
 from state.routing.junction import Junction
 from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot
@@ -37,6 +50,7 @@ from state.signing import signed
 from state.space.encodings.schemas import Schemas
 from state.space.grid import Grid
 from streaming.boot import Boot
+from streaming.host_index import HostIndex, Place, folder_for
 from streaming.progress import Committed
 from streaming.schema_shelf import RedisShelf
 
@@ -71,8 +85,18 @@ class Held:
         """Under which run of Redis the parts were loaded that are held."""
         self._batch = 0
         """The newest control batch of the parts that are held."""
-        self._parts: dict[Key, tuple[str, CompiledPart]] = {}
-        self._junctions: dict[tuple[str, str], Junction] = {}
+        self._parts: dict[Key, tuple[str, Holding]] = {}
+        """Epoch and state of each part that is joined."""
+        self._junctions: dict[Place, Junction] = {}
+        self._places: dict[Place, list[Key]] = defaultdict(list)
+        for key in self.keys:
+            self._places[key.broker, key.type].append(key)
+        self.host: HostIndex | None = None
+        """Where the workers of this host share it; None: it is held here alone."""
+        self.alone = False
+        """Whether it cannot be shared."""
+        self._names: dict[Place, str] = {}
+        """By junction that is shared: what it was opened by."""
 
     def stale(self, look: Look) -> list[Key] | None:
         """The parts that are not held as the vector has them; None where it is not complete.
@@ -95,24 +119,67 @@ class Held:
             return self.keys
         return [key for field in sorted(look.changed) if (key := self._by_field.get(field)) is not None]
 
+    def behind(self, host: HostIndex, look: Look, exact: bool) -> dict[Place, list[Key]]:
+        """The parts of each junction that a host has not got as the vector has them.
+
+        `exact`: newer ones are not good either. Otherwise they are: somebody has looked later.
+        """
+        asked: dict[Place, list[Key]] = defaultdict(list)
+        for key in self._asked(look):
+            asked[key.broker, key.type].append(key)
+        found = {}
+        for place, keys in self._places.items():
+            here, known = host.parts(place), place in self._names and host.names.get(place) == self._names[place]
+            some = [
+                key
+                for key in (asked[place] if known else keys)
+                if (one := here.get(key.part)) is None
+                or _batch(one[0]) < look.versions[str(key)].batch
+                or (exact and one[0] != look.versions[str(key)].epoch)
+            ]
+            if some:
+                found[place] = some
+        return found
+
+    def adopt(self, host: HostIndex) -> None:
+        """Go by what a host has, all or nothing."""
+        opened = {
+            place: host.opened(self.config, self.grids[place[1]], place, self._junctions.get(place))
+            for place, name in host.names.items()
+            if self._names.get(place) != name
+        }
+        self._junctions |= opened
+        self._names = dict(host.names)
+        for place in opened:
+            self._parts.update({Key(*place, part): one for part, one in host.parts(place).items()})
+        if opened:
+            self.snapshot = None
+
+    def leave(self) -> None:
+        """Share nothing any more; what is mapped stays."""
+        if self.host is not None:
+            self.host.close()
+        self.host, self._names = None, {}
+
     def is_older(self, key: Key, run: str, epoch: str) -> bool:
         """Whether something older than what is held stands in its place: one Redis never goes back by itself."""
         known = self._parts.get(key)
         return known is not None and run == self.run and _batch(epoch) < _batch(known[0])
 
-    def take(
-        self,
-        loaded: Mapping[Key, tuple[str, CompiledPart]],
-        sharing: dict[str, tuple[str, Sharing]],
-        look: Look,
-    ) -> None:
-        """Take in all that changed, all or nothing: a part that is held counts as joined."""
+    def holding(self, key: Key, run: str) -> Holding | None:
+        """Which state of a part is held, if that was loaded from the same run of Redis."""
+        return self._parts[key][1] if key in self._parts and run == self.run else None
+
+    def join(self, loaded: Mapping[Key, Loaded]) -> None:
+        """Take in all that changed: a part that is held counts as joined."""
+        self._update(loaded)
+        self._parts.update({key: (one.epoch, one.holding) for key, one in loaded.items()})
+
+    def take(self, sharing: dict[str, tuple[str, Sharing]], look: Look) -> None:
+        """What is held is now what this vector says, with these assignments beside it."""
         if {b: version for b, (version, _) in sharing.items()} != {b: v for b, (v, _) in self.sharing.items()}:
             self.snapshot = None
         self.sharing = sharing
-        self._parts.update(loaded)
-        if loaded:
-            self._update(list(loaded))
         newest = max((look.versions[str(key)].batch for key in self._asked(look)), default=0)
         # a version never goes back under one run of Redis
         self._batch = newest if look.changed is None else max(newest, self._batch)
@@ -124,26 +191,30 @@ class Held:
         if version != self.closed[0]:
             self.closed, self.snapshot = (version, closed), None
 
-    def _update(self, stale: list[Key]) -> None:
-        """Join the parts that changed; between tasks nobody reads."""
+    def _update(self, loaded: Mapping[Key, Loaded]) -> None:
+        """Join what changed; between tasks nobody reads."""
         gc.unfreeze()
-        changed: dict[tuple[str, str], dict[Key, CompiledPart]] = defaultdict(dict)
-        for key in stale:
-            changed[key.broker, key.type][key] = self._parts[key][1]
-        for (broker, type_name), parts in sorted(changed.items()):
+        changed: dict[Place, dict[Key, Loaded]] = defaultdict(dict)
+        for key, one in loaded.items():
+            changed[key.broker, key.type][key] = one
+        for (broker, type_name), some in sorted(changed.items()):
             if (broker, type_name) not in self._junctions:
                 junction = Junction(self.config.types[type_name], self.grids[type_name])
                 self._junctions[broker, type_name] = junction
             junction = self._junctions[broker, type_name]
-            junction.update(parts)
-            for line in junction.faults:
-                _log.error("%s/%s: %s: it is left out", broker, type_name, line)
-            self.faults += len(junction.faults)
-            junction.faults.clear()
+            _join(junction, some, {key: self._parts[key][1] for key in some if key in self._parts})
+            self.say_faults((broker, type_name), junction)
         self.snapshot = None
         # the worker collects garbage after every task: keep the index out of its sight
         gc.collect()
         gc.freeze()
+
+    def say_faults(self, place: Place, junction: Junction) -> None:
+        """Log what had to be left out, and count it."""
+        for line in junction.faults:
+            _log.error("%s/%s: %s: it is left out", *place, line)
+        self.faults += len(junction.faults)
+        junction.faults.clear()
 
     def _publish(self, epoch: str) -> None:
         if self.snapshot is not None and self.snapshot.epoch == epoch:
@@ -153,6 +224,21 @@ class Held:
             by_type[type_name][broker] = junction
         sharing = {broker: held for broker, (_, held) in self.sharing.items()}
         self.snapshot = Snapshot(self.config, epoch, by_type, sharing, schemas=self.schemas, closed=self.closed[1])
+
+
+def _join(junction: Junction, loaded: Mapping[Key, Loaded], held: Mapping[Key, Holding]) -> None:
+    """Have a junction take in what was read of its parts; deltas only from the state that was said to be held."""
+    led = {key: one.deltas for key, one in loaded.items() if one.part is None}
+    assert all(key in held and junction.stamp(key) == held[key].stamp for key in led), "another index than is held"
+    junction.update({key: one.whole() for key, one in loaded.items() if one.part is not None})
+    junction.change(led)
+    assert all(junction.stamp(key) == one.holding.stamp for key, one in loaded.items()), "not what was read"
+
+
+def _give_back() -> None:
+    """Give memory that was needed for building back to the system, where the allocator can be asked to."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _batch(epoch: str) -> int:
@@ -169,6 +255,8 @@ class IndexCache:
         self._counted = 0
         """How much of what was met in Redis and is not genuine has been counted."""
         self._held: Held | None = None
+        self._coming: Held | None = None
+        """Another generation, as long as it is not complete."""
         self._asked: dict[Key, float] = {}
         self._schemas = beside_schemas(boot.config, RedisShelf(self.redis, boot.config))
         self._producer: Producer | None = None
@@ -222,13 +310,22 @@ class IndexCache:
         shared = self.redis.configuration(generation)
         if shared is None:
             return "the index in redis is not complete"
-        held = Held(self.config.adopting(shared), generation, self._schemas)
+        if self._coming is None or self._coming.generation != generation:
+            self._forget_coming()
+            self._coming = Held(self.config.adopting(shared), generation, self._schemas)
+        held = self._coming
         why = self._load(held, self.redis.look(generation), committed)
         if not why:
             if self._held is not None:
                 _log.info("routing by generation %d", generation)
-            self._held = held
+                self._held.leave()
+            self._held, self._coming = held, None
         return why
+
+    def _forget_coming(self) -> None:
+        if self._coming is not None:
+            self._coming.leave()
+        self._coming = None
 
     def _load(self, held: Held, look: Look, committed: Mark | None) -> str:
         """Bring one generation up to its vector, unless that is behind what was committed."""
@@ -242,19 +339,117 @@ class IndexCache:
         stale = held.stale(look)
         if stale is None:
             return "the index in redis is not complete"
-        loaded = {}
-        for key, part in zip(stale, self.redis.load(stale, held.generation, run), strict=True):
-            if part is None or (self.keys.current() is not None and held.is_older(key, run, part[0])):
-                self._ask(key)
-                return "a part of the index in redis is lost or damaged, or is not genuine"
-            loaded[key] = part
+        closed, sharing = self._closed(held, run, vector), self._assignments(held, run, vector)
+        why = self._bring(held, look, stale) if stale else ""
+        if why:
+            return why
         held.run = run
-        held.close(*self._closed(held, run, vector))
-        held.take(loaded, self._assignments(held, run, vector), look)
+        held.close(*closed)
+        held.take(sharing, look)
         if held.faults:
             self.count({"internal": held.faults})
             held.faults = 0
         return ""
+
+    def _bring(self, held: Held, look: Look, stale: list[Key]) -> str:
+        """Have the parts that are stale as the vector has them, by what this host shares or here alone."""
+        try:
+            host = self._host(held, look)
+            if host is not None:
+                return self._share(held, host, look)
+        except FileNotFoundError:
+            return "the index of this host has changed meanwhile"
+        except OSError as error:
+            held.leave()
+            held.alone = True
+            _log.error("the index cannot be shared on this host (%s): this worker makes one of its own", error)
+            self.count({"own_index": 1})
+        wanted = {key: held.holding(key, look.run) for key in stale}
+        loaded = self._loaded(held, wanted, look, held.is_older)
+        if isinstance(loaded, str):
+            return loaded
+        held.join(loaded)
+        return ""
+
+    def _host(self, held: Held, look: Look) -> HostIndex | None:
+        """Where this lineage is shared on this host."""
+        if held.alone:
+            return None
+        folder = folder_for(held.config, look)
+        if held.host is not None and held.host.folder != folder:
+            held.leave()
+        if held.host is None and folder is not None:
+            held.host = HostIndex(folder)
+        return held.host
+
+    def _share(self, held: Held, host: HostIndex, look: Look) -> str:
+        """Go by what this host has, once it has what the vector says; build that, if nobody does."""
+        exact = self.keys.current() is not None
+        with contextlib.suppress(FileNotFoundError):  # what is gone meanwhile is looked for under the lock
+            host.refresh()
+            if not held.behind(host, look, exact):
+                held.adopt(host)
+                return ""
+        with host.building() as mine:
+            if not mine:
+                return "another worker of this host builds the index"
+            try:
+                why = self._build(held, host, look, held.behind(host, look, exact))
+                if not why:
+                    held.adopt(host)
+            except (OSError, AssertionError):
+                host.clear()  # whatever stands there, nobody builds on it again
+                raise
+        return why
+
+    def _build(self, held: Held, host: HostIndex, look: Look, behind: Mapping[Place, list[Key]]) -> str:
+        """Bring junctions of this host up to the vector, each for itself: what is done need not be done again."""
+        for place, keys in sorted(behind.items()):
+            here = host.parts(place)  # all of the same run of Redis: another one has another folder
+            known = {key: here[key.part][1] for key in keys if key.part in here}
+
+            def is_older(key: Key, run: str, epoch: str, here: Mapping[str, tuple[str, Holding]] = here) -> bool:
+                return key.part in here and _batch(epoch) < _batch(here[key.part][0])
+
+            loaded = self._loaded(held, {key: known.get(key) for key in keys}, look, is_older)
+            if isinstance(loaded, str):
+                return loaded
+            junction = host.opened(held.config, held.grids[place[1]], place)
+            _join(junction, loaded, known)
+            held.say_faults(place, junction)
+            host.put(place, junction, {**here, **{key.part: (one.epoch, one.holding) for key, one in loaded.items()}})
+            del junction, loaded
+            _give_back()
+        return ""
+
+    def _loaded(
+        self,
+        held: Held,
+        wanted: Mapping[Key, Holding | None],
+        look: Look,
+        is_older: Callable[[Key, str, str], bool],
+    ) -> dict[Key, Loaded] | str:
+        """What leads to parts as Redis has them, from the states of them that are held, or all of them; or why they
+        cannot be had: then they are asked for.
+        """
+        loaded = {}
+        for key, part in zip(wanted, self.redis.follow(wanted, held.generation, look.run), strict=True):
+            # base and deltas are written together with the vector: what is behind it has lost something
+            if (
+                part is None
+                or _batch(part.epoch) < look.versions[str(key)].batch
+                or (self.keys.current() is not None and is_older(key, look.run, part.epoch))
+            ):
+                self._ask(key)
+                return "a part of the index in redis is lost or damaged, or is not genuine"
+            loaded[key] = part
+        return loaded
+
+    def close(self) -> None:
+        """Be used no more."""
+        self._forget_coming()
+        if self._held is not None:
+            self._held.leave()
 
     def _assignments(self, held: Held, run: str, vector: Mapping[str, Version]) -> dict[str, tuple[str, Sharing]]:
         """By broker: the assignment that is in force; a lost one means unicast."""
@@ -312,6 +507,8 @@ def cache(boot: Boot) -> IndexCache:
     identity = repr(boot.config.deployment)
     if identity not in _caches:
         set_up(boot.config, "route")
+        for one in _caches.values():
+            one.close()
         _caches.clear()
         _caches[identity] = IndexCache(boot)
     return _caches[identity]

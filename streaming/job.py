@@ -35,7 +35,6 @@ from state.keys import index_keys
 from state.redis_index import RedisIndex, patiently
 from state.space.grid import Grid
 from state.topics import guarded
-from state.warm import warm
 from streaming.agreement import file_hash, merged, own_changes, proposal
 from streaming.broker_clock import BrokerClock
 from streaming.checkpoint import Checkpoint, Generation
@@ -48,6 +47,7 @@ from streaming.last_resort import LastResort
 from streaming.lease import Lease
 from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
+from streaming.precompile import prepare
 from streaming.progress import Committed, Committer, ProgressListener, group
 from streaming.queries import Queries
 from streaming.registry import RegistryReader, sinks
@@ -172,8 +172,8 @@ class Job:
 
     def _prepare(self) -> SparkSession:
         """Compile the kernels while Spark starts."""
-        _log.info("starting Spark; preparing the kernels meanwhile (compiled once, then kept)")
-        kernels = threading.Thread(target=warm, args=(self.config,), name="kernels")
+        _log.info("starting Spark; preparing the kernels meanwhile")
+        kernels = threading.Thread(target=prepare, args=(self.config,), name="kernels")
         kernels.start()
         if SUBMITTED in os.environ or not is_local(self.config.settings.master):
             kernels.join()  # executors are sent them with the code

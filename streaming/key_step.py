@@ -19,7 +19,7 @@ from infra.kafka.topic_keeper import TopicKeeper
 from infra.logs import logger, set_up
 from infra.signing_keys import SigningKeys
 from state.control.context import Context, Result
-from state.control.handle import handle
+from state.control.handle import handle, whole_index
 from state.fitting import misfits
 from state.keys import Key
 from state.messages import Output, Record
@@ -116,8 +116,8 @@ def _applied(worker: _Worker, key: str, records: list[Record], state: GroupState
         _control_log.error("%s", line)
     if result.topics:
         worker.ensure(result.topics)
-    if result.index is not None:
-        _publish(worker, Key.parse(key), result.index, result)
+    if result.index is not None or result.deltas:
+        _publish(worker, Key.parse(key), result, context)
         dying.at("control-after-redis")
     if result.state is not None:
         version = int.from_bytes(bytes(state.get[1]), "big") + 1 if state.exists else 1
@@ -156,11 +156,24 @@ def _batch() -> int:
     return int(batch)
 
 
-def _publish(worker: _Worker, key: Key, index: bytes, result: Result) -> None:
-    """Write the index; the batch does not end before Redis answered."""
-    told, reduced = {key: result.forwarding}, {key: result.reduced}
+def _publish(worker: _Worker, key: Key, result: Result, context: Context) -> None:
+    """Write the index, or what changed of it; the batch does not end before Redis answered."""
+    generation, batch, state = worker.boot.generation, _batch(), result.state
+    assert state is not None, "a part that has an index has a state"
+
+    def whole() -> bytes:
+        return whole_index(key, state, context)
+
+    if result.index is None:
+        told, reduced = result.forwarding, result.reduced
+        result.figures["index_bytes_written"] = patiently(
+            lambda: worker.redis.publish_deltas(key, result.deltas, whole, generation, batch, told, reduced),
+            say=_log.warning,
+        )
+        return
+    index = whole() if result.deltas else result.index
     patiently(
-        lambda: worker.redis.publish({key: index}, worker.boot.generation, _batch(), told, reduced),
+        lambda: worker.redis.publish({key: index}, generation, batch, {key: result.forwarding}, {key: result.reduced}),
         say=_log.warning,
     )
 

@@ -9,6 +9,11 @@ believes it.
     it dies           ──> the next one has the partition after LAPSE_MS
     it is restarted   ──> the same host and checkpoint are the same member: it has the partition at once
     it was paused     ──> another one has claimed a newer generation: it stops itself (`job.py`)
+    Kafka was away    ──> it joins again; if its membership is void, under a new one, behind whoever came meanwhile
+
+librdkafka gives a member up for good if Kafka says that another one has its name. That happens to the only driver there
+is: Kafka comes back, the client joins anew, and a commit of before arrives under the old membership. Then nothing
+could be committed for the rest of the life of the job, and `hilcast wait` would never return.
 """
 
 from __future__ import annotations
@@ -33,6 +38,8 @@ POLL_S = 0.05
 ANSWER_S = 60.0
 PATIENCE_S = 3.0
 """After so long it is said that another driver is waited for."""
+_VOID = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)
+"""After these a member of librdkafka's does nothing any more."""
 _log = logger("lease")
 
 
@@ -45,23 +52,33 @@ class Lease:
         self._closing = threading.Event()
         place = f"{socket.gethostname()}\n{config.deployment.checkpoint}"
         self._asked: queue.Queue[tuple[list[TopicPartition], Future[None]]] = queue.Queue()
-        self._consumer = Consumer(
-            {
-                **librdkafka(config),
-                "group.id": group(config, "control"),
-                "group.instance.id": f"{self._name}.{hashlib.sha256(place.encode()).hexdigest()[:16]}",
-                # with any other strategy who comes last may take the partition from who has it
-                "partition.assignment.strategy": "cooperative-sticky",
-                "session.timeout.ms": LAPSE_MS,
-                "heartbeat.interval.ms": LAPSE_MS // 5,
-                "enable.auto.commit": "false",
-            }
-        )
-        self._consumer.subscribe(
-            [config.topics.registry], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
-        )
+        self._registry = config.topics.registry
+        self._settings = {
+            **librdkafka(config),
+            "group.id": group(config, "control"),
+            # with any other strategy who comes last may take the partition from who has it
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": LAPSE_MS,
+            "heartbeat.interval.ms": LAPSE_MS // 5,
+            "enable.auto.commit": "false",
+        }
+        self._void: KafkaError | None = None
+        """Why the membership is one no more."""
+        self._consumer = self._joined(f"{self._name}.{hashlib.sha256(place.encode()).hexdigest()[:16]}")
         self._thread = threading.Thread(target=self._poll, name="lease", daemon=True)
         self._thread.start()
+
+    def _joined(self, member: str | None) -> Consumer:
+        """A new member; without a name it stands behind whoever has the one that was ours."""
+        consumer = Consumer(self._settings | ({} if member is None else {"group.instance.id": member}))
+        consumer.subscribe([self._registry], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+        return consumer
+
+    def _join_again(self, error: KafkaError) -> None:
+        _log.warning("the lease of deployment %s: the membership is void (%s), joining again", self._name, error.str())
+        self._consumer.close()
+        self._held.clear()
+        self._void, self._consumer = None, self._joined(None)
 
     @property
     def held(self) -> bool:
@@ -97,12 +114,20 @@ class Lease:
     def _poll(self) -> None:
         while not self._closing.is_set():
             try:
-                self._consumer.poll(POLL_S)
+                message = self._consumer.poll(POLL_S)
+                self._look(None if message is None else message.error())
             except KafkaException as error:
                 _log.warning("the lease of deployment %s: %s", self._name, error.args[0].str())
+                self._look(error.args[0])
                 self._closing.wait(POLL_S)
             while not self._asked.empty():
                 self._commit(*self._asked.get())
+            if self._void is not None:
+                self._join_again(self._void)
+
+    def _look(self, error: KafkaError | None) -> None:
+        if error is not None and error.code() in _VOID:
+            self._void = error
 
     def _commit(self, offsets: list[TopicPartition], answer: Future[None]) -> None:
         # in this thread: beside a poll in another one a commit would wait for ever
@@ -110,6 +135,7 @@ class Lease:
             self._consumer.commit(offsets=offsets, asynchronous=False)
             answer.set_result(None)
         except KafkaException as error:
+            self._look(error.args[0])
             answer.set_exception(error)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -40,6 +40,7 @@ HELP = {
     "state_bytes_read_total": "bytes of parts' states that were unpacked; what a worker has kept is not",
     "state_bytes_written_total": "bytes of parts' states that were packed",
     "index_bytes_written_total": "bytes of the index that were written to Redis",
+    "own_index_total": "workers that made an index of their own, for want of room for one that all of a host share",
     "batch_seconds": "duration of the last batch",
     "lag": "records not read yet",
 }
@@ -58,6 +59,7 @@ _NAMES = {
     "state_bytes_read": "state_bytes_read_total",
     "state_bytes_written": "state_bytes_written_total",
     "index_bytes_written": "index_bytes_written_total",
+    "own_index": "own_index_total",
 }
 _LINKS = {"link": "link_copies_total", "link_wasted": "link_wasted_total"}
 

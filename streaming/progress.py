@@ -17,10 +17,14 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from infra.kafka.dialects import librdkafka
 from infra.kafka.retry import retried
+from infra.logs import logger
 from state.config import Config
 from state.index_mark import Mark
 
 METADATA_MAX = 4000
+AGAIN_S = 1.0
+"""After so long what could not be told is tried again."""
+_log = logger("progress")
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
 Commit = Callable[[list[TopicPartition]], None]
@@ -150,8 +154,14 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
                     self._write_one(progress, producer)
                     break
                 except KafkaException:
-                    if self._closing.wait(1.0):  # Kafka is away; nothing else is lost by waiting
-                        return
+                    pass  # Kafka is away; nothing else is lost by waiting
+                except Exception as error:  # who dies here silently lets `hilcast wait` wait for ever
+                    name = progress["name"]
+                    _log.exception(
+                        "how far the %s query is cannot be told, trying again: %s", name, type(error).__name__
+                    )
+                if self._closing.wait(AGAIN_S):
+                    return
         producer.flush(5.0)
         for committer in self._committers.values():
             committer.close()
@@ -160,9 +170,19 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         name = progress["name"]
         offsets = _end_offsets(progress)
         self._committers[name].commit(offsets)
+        line = self._line(progress, offsets)
+        told = line | {"offsets": self._moved(name, offsets)} if self.config.security.own else line
+        producer.produce(
+            self.config.topics.progress, key=f"{name}/{self.config.deployment.name}", value=json.dumps(told)
+        )
+        producer.flush(10.0)
+        self.latest[name] = self.reached[name] = line
+        self.batches[name] = self.batches.get(name, 0) + 1
+
+    def _line(self, progress: dict[str, Any], offsets: dict[str, dict[str, int]]) -> dict[str, Any]:
         line = {
             "deployment": self.config.deployment.name,
-            "query": name,
+            "query": progress["name"],
             "hosts": list(self.config.deployment.hosts),
             "epoch": f"{self.generation}.{progress['batchId']}",
             "offsets": offsets,
@@ -171,13 +191,9 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
             "batch_ms": progress.get("batchDuration", 0),
             "lag": sum(_lag(source) for source in progress["sources"]),
         }
-        told = line | {"offsets": self._moved(name, offsets)} if self.config.security.own else line
-        producer.produce(
-            self.config.topics.progress, key=f"{name}/{self.config.deployment.name}", value=json.dumps(told)
-        )
-        producer.flush(10.0)
-        self.latest[name] = self.reached[name] = line
-        self.batches[name] = self.batches.get(name, 0) + 1
+        if self.generation:  # until a generation is in force, routing may go by the configuration before
+            line["configuration"] = self.config.version
+        return line
 
     def _moved(self, query: str, offsets: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
         """What has changed since the last line of this life: of many inboxes most stand still."""

@@ -91,6 +91,8 @@ class ConfluentTransport:
                 "isolation.level": "read_committed",
                 "allow.auto.create.topics": "false",
                 "fetch.wait.max.ms": "100",
+                # some kilobytes may unpack to more than librdkafka's 100 MB, and must not stop a reader
+                "receive.message.max.bytes": "2147483647",
                 "enable.partition.eof": "true",  # a reader's position then passes over marks of transactions, too
             }
         )

@@ -109,7 +109,9 @@ class Result:
     state: bytes | None
     outputs: list[Output] = field(default_factory=list)
     index: bytes | None = None
-    """The compiled index to publish, when it changed or was asked for."""
+    """The compiled index to publish, where all of it was asked for."""
+    deltas: list[bytes] = field(default_factory=list)
+    """What changed of the index (`state/index_delta.py`), after `index` if there is one."""
     topics: set[str] = field(default_factory=set)
     """Delivery topics that must exist before the outputs are written."""
     figures: dict[str, int] = field(default_factory=dict)
@@ -128,6 +130,7 @@ class Result:
             later.state,
             self.outputs + later.outputs,
             self.index if later.index is None else later.index,
+            [] if later.index is not None else self.deltas + later.deltas,
             self.topics | later.topics,
             dict(Counter(self.figures) + Counter(later.figures)),
             self.forwarding | later.forwarding,

@@ -22,6 +22,10 @@ FORMAT = 1
 """Of the JSON in the registry; what an older version wrote stays readable."""
 
 
+_FORMAT_MEMBER = f',"format":{FORMAT}}}'.encode()
+"""The last member of a fact."""
+
+
 class Kind(StrEnum):
     """What can be registered, by its name in the registry; advertisements come first wherever both are gone through."""
 
@@ -96,8 +100,8 @@ class Fact(msgspec.Struct, kw_only=True):
 
 def encode_fact(fact: Fact) -> bytes:
     """A fact as readable JSON for the registry; its parts are left out, since they follow from filter and kind."""
-    known = {name: value for name, value in msgspec.structs.asdict(fact).items() if value is not msgspec.UNSET}
-    return msgspec.json.encode({**known, "parts": [], "format": FORMAT})
+    known = msgspec.json.encode(msgspec.structs.replace(fact, parts=[]))
+    return known[:-1] + _FORMAT_MEMBER
 
 
 def decode_fact(value: bytes) -> Fact:

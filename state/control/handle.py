@@ -220,14 +220,21 @@ def _part(key: Key, state: bytes | None, some: Sequence[Taken], context: Context
             publish = True
     result = part.finish()
     if publish:
-        if result.index is None:
-            result.index = compile_part(part.compiled())
-            result.figures["index_bytes_written"] = len(result.index)
+        result.index, result.deltas = compile_part(part.compiled()), []
+        result.figures["index_bytes_written"] = len(result.index)
         result.forwarding = part.forwarding(part.neighbours)
         result.reduced = part.reduced(part.neighbours)
     if result.state is not None:
         context.parts.keep(str(key), result.state, part)
     return result
+
+
+def whole_index(key: Key, state: bytes, context: Context) -> bytes:
+    """All of the index of a part, where a change of it cannot be written. Cost: nothing is unpacked of a kept part."""
+    part = Part.of(key, state, context)
+    index = compile_part(part.compiled())
+    context.parts.keep(str(key), state, part)
+    return index
 
 
 def _unroutable(some: Sequence[Taken], context: Context) -> Result:

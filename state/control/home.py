@@ -447,7 +447,7 @@ class Home:
         """Emit the changes of this batch, and pack the state."""
         control = self.context.topics.control
         self.outputs += [Output(control, to.encode(), encode(change)) for to, change in self.tell()]
-        return Result(self.encoded(), self.outputs, None, self.topics, self.figures, faults=self.faults)
+        return Result(self.encoded(), self.outputs, topics=self.topics, figures=self.figures, faults=self.faults)
 
     def tell(self) -> list[tuple[str, Change]]:
         """Decide what each part is told of this batch, one stream each; then there is nothing left to say."""

@@ -7,6 +7,9 @@ The core is deterministic, so that what was sealed and what came since *is* the 
 before it is written anew: packing costs what the change is. Once what was heard is longer than a share of what is
 sealed, everything is sealed again: what is packed is so at most some `share + 1` times what was heard.
 
+Each step that changes the index gives it another *stamp*, made of the last one and the step: the name of what the
+index is, by which a change of it is written on what it was made from, and on nothing else (`state/index_delta.py`).
+
 A process keeps parts unpacked from batch to batch (`Kept`), each with the very bytes that it is. Whoever brings bytes
 that begin with those gets it, and repeats the steps that follow: a worker that has not seen the last batches pays for
 these alone. Any other bytes are unpacked anew. So the bytes that Spark keeps are the truth, whoever crashed when.
@@ -22,6 +25,7 @@ from __future__ import annotations
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Generic, TypeVar
 
 import msgspec
@@ -33,6 +37,7 @@ SEALED_SHARE = 4
 """Everything is sealed once what was heard since is longer than this part of it."""
 KEPT_BYTES_MAX = 32 * 1024 * 1024
 """Bytes of state whose parts a process keeps; unpacked they take several times as much."""
+STAMP_BYTES = 16
 WHAT = "the state of a part"
 _HEAD = struct.Struct("<BI")
 _LENGTH = struct.Struct("<I")
@@ -60,23 +65,33 @@ def opened(format: int, blob: bytes) -> tuple[bytes, int]:
     return blob[_HEAD.size : end], end
 
 
-def grown(blob: bytes, heard: Sequence[Heard], share: int = SEALED_SHARE) -> bytes | None:
+def packed(heard: Sequence[Heard]) -> bytes:
+    """One step."""
+    return msgspec.msgpack.encode([encode(message) for message in heard])
+
+
+def stamped(stamp: bytes, step: bytes) -> bytes:
+    """The stamp of the index after a step that changes it: it names all such steps so far, in their order."""
+    return blake2b(stamp + step, digest_size=STAMP_BYTES).digest()
+
+
+def grown(blob: bytes, step: bytes, share: int = SEALED_SHARE) -> bytes | None:
     """The state with one more step; None: it is time to seal it."""
-    step = msgspec.msgpack.encode([encode(message) for message in heard])
     sealed_bytes = _HEAD.unpack_from(blob)[1]
     if share * (len(blob) - _HEAD.size - sealed_bytes + len(step)) > sealed_bytes:
         return None
     return blob + _LENGTH.pack(len(step)) + step
 
 
-def steps(blob: bytes, at: int) -> list[list[Heard]]:
-    """The steps from a place on."""
+def steps(blob: bytes, at: int) -> list[tuple[bytes, list[Heard]]]:
+    """The steps from a place on, packed and unpacked."""
     found = []
     while at < len(blob):
         end = at + _LENGTH.size + (_LENGTH.unpack_from(blob, at)[0] if at + _LENGTH.size <= len(blob) else len(blob))
         if end > len(blob):
             raise formats.unreadable(WHAT, f"a step is cut short: {len(blob)} bytes, {end} expected")
-        found.append(_read(blob[at + _LENGTH.size : end]))
+        step = blob[at + _LENGTH.size : end]
+        found.append((step, _read(step)))
         at = end
     return found
 

@@ -9,7 +9,8 @@
               from, and note what changed
     advance   for each neighbour: what changed at all other interfaces ──> what advertisements let through ──> reduction
               ──> one message, if it must hold anything else than before
-    finish    advance, add what was heard to the state or seal it (`journal.py`), compile the index
+    finish    advance, add what was heard to the state or seal it (`journal.py`), say what changed of the index
+              (`index_changes.py`)
 
 All messages of a batch are folded into one net change per interface, and the change is applied as one step: what a
 reduction promotes is added in the same message that removes what it had been covering.
@@ -33,15 +34,17 @@ import msgspec
 import numpy as np
 
 from state import formats
-from state.compiled_part import CompiledPart, LocalEntry, compile_part
+from state.compiled_part import NOTHING, CompiledPart, LocalEntry, compile_part
 from state.control import journal
 from state.control.context import Context, Result
 from state.control.fates import READABLE_MAX, READABLE_RANGED_MAX, count, fates
+from state.control.index_changes import IndexChanges
 from state.control.journal import Heard
 from state.control.overlap import Asked
 from state.control.protocol import Advertised, Change, Entry, Resync, encode
 from state.control.selection import ADVERTISED, ASKED, Selection, empty_side
 from state.control.streams import Incoming, Outbox, Position
+from state.index_delta import encode_delta
 from state.keys import Key, home_shard
 from state.messages import Output
 from state.reductions.catalogue import create, restore
@@ -51,7 +54,7 @@ from state.space.boxes import Boxes
 from state.space.packing import Geometry, Packed, pack, unpack
 from state.space.ranges import Ranges
 
-FORMAT = 3
+FORMAT = 4
 """Of the state; to be counted up as well when a reduction packs its own state in another way."""
 LOCAL = ""
 """The interface of this broker's own clients and publishers."""
@@ -80,6 +83,8 @@ class PartState(msgspec.Struct):
     """Of the sides that `selection.py` keeps in memory."""
     withheld: list[str] = []
     """Neighbours from which something was withheld since this generation began: they are told no wordings."""
+    stamp: bytes = NOTHING
+    """Of the index (`journal.py`)."""
 
 
 class Part:
@@ -123,6 +128,7 @@ class Part:
         """Whether the index is another than it was."""
         self._heard: list[Heard] = []
         """What was applied in this batch."""
+        self._index = IndexChanges(self.type.d, self.state.local, self.state.received)
         self._reductions: dict[str, Reduction] = {}
         """Those that were unpacked in this batch."""
         self._moved: set[str] = set()
@@ -150,13 +156,16 @@ class Part:
     def repeat(self, at: int) -> None:
         """Do again what the state has heard from a place on; what is then to be said was said."""
         assert self.blob is not None
-        for heard in journal.steps(self.blob, at):
+        for step, heard in journal.steps(self.blob, at):
+            self.dirty = False
             for message in heard:
                 if isinstance(message, Change):
                     self.apply(message)
                 else:
                     self.resync(message)
             self.advance()
+            if self.dirty:
+                self.state.stamp = journal.stamped(self.state.stamp, step)
         self.figures, self.dirty = {}, False
 
     # ── what the interfaces ask for ─────────────────────────────────────────────────────────────────────────────
@@ -190,9 +199,11 @@ class Part:
         interface = self._interface(origin)
         self.dirty = True
         for local in message.local:
+            self._index.touch(local.id)
             self.state.local[local.id] = local
             self._note(LOCAL, local.id, Asked(self._geometry(local.travelling), local.wording))
         for entry in message.entries:
+            self._index.touch_received(interface, entry.id)
             self.state.received.setdefault(interface, {})[entry.id] = entry
             self._note(interface, entry.id, Asked(unpack(entry.geometry), entry.wording))
         for advertised in message.advertised:
@@ -205,7 +216,12 @@ class Part:
         interface = self._interface(origin)
         held = self.state.local if origin.is_home else self.state.received.get(interface, {})
         for id in ids:
-            if held.pop(id, None) is not None:
+            if id in held:
+                if origin.is_home:
+                    self._index.touch(id)
+                else:
+                    self._index.touch_received(interface, id)
+                del held[id]
                 self._note(interface, id, None)
 
     def _unadvertise(self, origin: Key, ids: Iterable[str]) -> None:
@@ -276,23 +292,31 @@ class Part:
         return self._reductions[neighbour]
 
     def finish(self) -> Result:
-        """Decide what each neighbour must now hold, compile the index, and write down what was heard."""
+        """Decide what each neighbour must now hold, say what changed of the index, and write down what was heard."""
         concerned = [n for n in self.neighbours if self._concerns(n)]
         heard, touched = self._heard, sum(map(len, self.changed.values())) + sum(map(len, self.ads_changed.values()))
+        ads = self._advertisements() if LOCAL in self.ads_changed else None
+        before, since = self._index.taken(), self.state.stamp
         outputs = [Output(self.context.topics.control, to.encode(), encode(said)) for to, said in self.advance()]
-        state = self._written(heard)
-        index = compile_part(self.compiled()) if self.dirty else None
-        told, reduced = self.forwarding(concerned), self.reduced(concerned)
+        step = journal.packed(heard)
+        if heard and self.dirty:
+            self.state.stamp = journal.stamped(since, step)
+        result = Result(self._written(step if heard else b""), outputs, figures=self.figures)
+        if heard and self.dirty:
+            result.deltas = [encode_delta(self._index.delta(before, (since, self.state.stamp), ads))]
+        elif self.dirty:
+            result.index = compile_part(self.compiled())
         self.dirty = False
+        result.forwarding, result.reduced = self.forwarding(concerned), self.reduced(concerned)
         self._figure("entries_touched", touched)
-        self._figure("index_bytes_written", 0 if index is None else len(index))
-        return Result(state, outputs, index, set(), self.figures, told, reduced)
+        self._figure("index_bytes_written", sum(map(len, result.deltas)) + len(result.index or b""))
+        return result
 
-    def _written(self, heard: list[Heard]) -> bytes:
+    def _written(self, step: bytes) -> bytes:
         """The state after a step: what it was and what was heard, or sealed anew."""
-        if self.blob is not None and not heard:
+        if self.blob is not None and not step:
             return self.blob
-        state = None if self.blob is None else journal.grown(self.blob, heard, self.context.sealed_share)
+        state = None if self.blob is None else journal.grown(self.blob, step, self.context.sealed_share)
         before = 0 if self.blob is None or state is None else len(self.blob)
         self.blob = self.encoded() if state is None else state
         self._figure("state_bytes_written", len(self.blob) - before)
@@ -311,6 +335,7 @@ class Part:
         told, self.told = self.told, []
         self.changed, self.ads_changed, self.ads_before = {}, {}, {}
         self.incoming.gaps, self.snapshots, self._heard = set(), set(), []
+        self._index.taken()
         return told
 
     def _begin_selection(self) -> None:
@@ -375,8 +400,13 @@ class Part:
             self.type.d,
             [e for e in self.state.local.values() if e.geometry.size],  # the others are here for neighbours only
             {n: [e.geometry for e in entries.values()] for n, entries in self.state.received.items()},
-            [(a.publisher, a.filter) for a in self.state.advertised.get(LOCAL, {}).values()],
+            self._advertisements(),
+            self.state.stamp,
         )
+
+    def _advertisements(self) -> list[tuple[str, str]]:
+        """What publishers here have promised."""
+        return [(a.publisher, a.filter) for a in self.state.advertised.get(LOCAL, {}).values()]
 
     def _forward(self, neighbour: str, outbox: Outbox) -> None:
         """Tell a neighbour what it must hold from now on, if that is not what it holds."""

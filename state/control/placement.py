@@ -17,7 +17,8 @@ events may be intervals: there one event satisfies filters that share no value.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from state.advertisements.queue import size
 from state.config import Config
@@ -40,8 +41,7 @@ def named(filter: Filter) -> set[str]:
     return set().union(*map(named, filter.children))
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """Where a filter is, in both its forms."""
 
     wide: bool
@@ -91,7 +91,8 @@ class Placing:
         Guarantee: in every part the travelling boxes hold wherever the sent ones do. Raises `filter-limit` for a filter
         that some imprecise event could not be held against.
         """
-        check_decidable(sent, self._type)
+        if self._imprecise:
+            check_decidable(sent, self._type)
         shape = geometry(sent, self._type)
         if ranges is not None:
             read_subscription_mapping(ranges, self._grid, shape.boxes)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from state.compiled_part import FORMAT as INDEX_FORMAT
 from state.compiled_part import compile_part
+from state.control import journal
 from state.control.context import Context
 from state.control.facts import Fact, Kind, Name
 from state.control.home import FORMAT as HOME_FORMAT
@@ -33,12 +34,13 @@ from state.control.protocol import FORMAT as MESSAGE_FORMAT
 from state.control.protocol import Change, Resync
 from state.errors import HilcastError
 from state.fitting import misfits
+from state.index_delta import FORMAT as DELTA_FORMAT
 from state.keys import Key, home_key, index_keys
 from state.messages import Output, addressee, own_receipts, receipt
 from state.names import parted
 from state.reductions.reduction import Fate
 
-FORMATS = f"{HOME_FORMAT}.{PART_FORMAT}.{MESSAGE_FORMAT}.{INDEX_FORMAT}"
+FORMATS = f"{HOME_FORMAT}.{PART_FORMAT}.{MESSAGE_FORMAT}.{INDEX_FORMAT}.{DELTA_FORMAT}"
 """Of all that a generation leaves behind: states of home keys and parts, messages, index. A version that reads others
 begins a generation of its own.
 """
@@ -200,11 +202,13 @@ def greetings(context: Context) -> Iterator[tuple[Key, Resync]]:
 def _finish(key: Key, settled: Part | None, context: Context) -> Settled:
     """One part of ours as the new generation begins with it."""
     cube = settled or Part(key, None, context)
-    state = None
+    state, compiled = None, cube.compiled()
     if settled is not None:
         _forget_strangers(cube, context)
+        # another generation, or another attempt at this one, may have begun with something else
+        cube.state.stamp = compiled.stamp = journal.stamped(compiled.stamp, compile_part(compiled))
         state = cube.encoded()
-    index = compile_part(cube.compiled())
+    index = compile_part(compiled)
     return Settled(key, state, index, cube.forwarding(cube.neighbours), cube.reduced(cube.neighbours))
 
 

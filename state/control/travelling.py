@@ -65,12 +65,14 @@ class Filters:
 
     def __init__(self, event_type: EventType) -> None:
         self._type = event_type
+        self._again = event_type.pruning != Pruning()
+        """Whether filters are asked for again."""
         self._sent: dict[str, Filter] = {}
         self._printed: dict[str, Filter] = {}
 
     def sent(self, value: object) -> Filter:
         """A filter as clients send it: text or a CloudEvents filter."""
-        if not isinstance(value, str) or self._type.pruning == Pruning():
+        if not self._again or not isinstance(value, str):
             return read_filter(value, self._type)
         if value not in self._sent:
             self._sent[value] = read_filter(value, self._type)

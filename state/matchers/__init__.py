@@ -14,7 +14,7 @@ import numpy as np
 
 from state.errors import HilcastError
 from state.matchers.bitmap import BitmapMatcher
-from state.matchers.matcher import Matcher
+from state.matchers.matcher import SharedMatcher
 from state.matchers.stree import STreeMatcher
 from state.space.boxes import Boxes
 from state.space.event_type import EventType
@@ -22,13 +22,15 @@ from state.space.event_type import EventType
 _CLASSES: dict[str, Any] = {"bitmap": BitmapMatcher, "s-tree": STreeMatcher}
 
 
-def matcher_of(event_type: EventType, more: int = 0) -> Matcher:
+def matcher_of(event_type: EventType, more: int = 0) -> SharedMatcher:
     """An empty matcher of the kind that the type asks for; `more`: dimensions beside those of the attributes."""
     try:
         kind = _CLASSES[event_type.matcher]
     except KeyError:
         raise HilcastError("bad-config", f"unknown matcher {event_type.matcher!r}") from None
-    matcher: Matcher = kind(Boxes.empty(event_type.d + more), np.empty(0, np.int64), **event_type.matcher_parameters)
+    matcher: SharedMatcher = kind(
+        Boxes.empty(event_type.d + more), np.empty(0, np.int64), **event_type.matcher_parameters
+    )
     return matcher
 
 

@@ -10,19 +10,25 @@ Our own, beside the trees of [STREE03] §3 and behind the same interface.
 A dimension that no box constrains has no bitmap and costs nothing; one with few distinct corners needs no comparison.
 Changes go into *segments*: an insert makes a segment of its own and unites it with those that are not much larger; a
 removal clears the bits of its boxes in the segment's `alive`. `resort` makes one segment of all.
+
+On a shelf (`state/shelf.py`) a segment is kept once, for as long as it lives; what changes of it is `alive` alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from state.arrays import Bools, Ints
+from state.arrays import Bools, Ints, Words
 from state.matchers.matcher import Matches, as_points, owned
 from state.matchers.order import CURVE_DIMENSIONS
 from state.matchers.scan import Found, bury, collect, collect_few, mark, scan_boxes, united
 from state.matchers.segment import CELLS_MAX, Rows, Segment, build_segments, check, locate, unpacked
+from state.shelf import Array, Shelf
 from state.space.boxes import Boxes, Ranks
 from state.space.hilbert import encode
 from state.space.ranks import ABSENT, PRESENT_MAX
@@ -33,6 +39,17 @@ CACHE_BYTES = 4 << 20
 """Bitmaps beyond this do not stay in a core's own cache."""
 
 
+class _Kept(msgspec.Struct, array_like=True, frozen=True):
+    """How a segment is found on a shelf: names of its arrays but for the last, `alive`, and of that."""
+
+    segment: str
+    alive: str
+    by_owner: str | None
+    live: int
+    id_min: int
+    id_max: int
+
+
 @dataclass(slots=True, eq=False)
 class _Held:
     """A segment and what is known about it outside the kernels."""
@@ -41,8 +58,10 @@ class _Held:
     live: int
     id_min: int
     id_max: int
-    by_owner: Ints | None = None
+    by_owner: NDArray[np.int32] | None = None
     """Rows sorted by owner, made by the first removal."""
+    kept: _Kept | None = None
+    """Where it is kept, as far as that is still so: an empty name is of what has changed since."""
 
     @classmethod
     def of(cls, segment: Segment) -> _Held:
@@ -75,12 +94,51 @@ class _Held:
         lows[:, self.segment.dims], highs[:, self.segment.dims] = corners[:, 0::2], corners[:, 1::2]
         return lows, highs
 
-    def remove(self, owners: Ints) -> None:
+    def _of(self, owners: Ints) -> tuple[NDArray[np.int32], Ints, Ints]:
+        """Rows sorted by owner, and where those of each of these begin and end."""
         if self.by_owner is None:
-            self.by_owner = np.argsort(self.segment.owners, kind="stable")
+            self.by_owner = np.argsort(self.segment.owners, kind="stable").astype(np.int32)
         first = np.searchsorted(self.segment.owners, owners, side="left", sorter=self.by_owner)
-        end = np.searchsorted(self.segment.owners, owners, side="right", sorter=self.by_owner)
-        self.live -= bury(self.segment.alive, self.by_owner, first, end)
+        return self.by_owner, first, np.searchsorted(self.segment.owners, owners, side="right", sorter=self.by_owner)
+
+    def remove(self, owners: Ints) -> None:
+        buried = bury(self.segment.alive, *self._of(owners))
+        self.live -= buried
+        if buried and self.kept is not None:
+            self.kept = msgspec.structs.replace(self.kept, alive="")
+
+    def rows_of(self, owners: Ints) -> Ints:
+        """The live rows of these owners, each given once."""
+        by_owner, first, end = self._of(owners)
+        counts = end - first
+        steps = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows = by_owner[np.repeat(first, counts) + steps].astype(np.int64)
+        return rows[(self.segment.alive[rows >> 6] >> (rows & 63).astype(np.uint64)) & np.uint64(1) == 1]
+
+    def keep(self, shelf: Shelf) -> _Kept:
+        """Write down what the shelf has not got, and go on with its arrays."""
+        *arrays, alive = self.segment
+        kept = self.kept or _Kept(shelf.keep(arrays), "", None, 0, self.id_min, self.id_max)
+        if not kept.alive:
+            kept = msgspec.structs.replace(kept, alive=shelf.keep([alive]), live=self.live)
+        if kept.by_owner is None and self.by_owner is not None:
+            kept = msgspec.structs.replace(kept, by_owner=shelf.keep([self.by_owner]))
+        if self.kept is None:
+            self.segment = _segment(shelf.read(kept.segment), alive)
+        if kept.by_owner is not None and (self.kept is None or self.kept.by_owner is None):
+            self.by_owner = shelf.read(kept.by_owner)[0]
+        self.kept = kept
+        return kept
+
+    @classmethod
+    def opened(cls, kept: _Kept, shelf: Shelf) -> _Held:
+        segment = _segment(shelf.read(kept.segment), shelf.read(kept.alive)[0].copy())
+        by_owner = None if kept.by_owner is None else shelf.read(kept.by_owner)[0]
+        return cls(segment, kept.live, kept.id_min, kept.id_max, by_owner, kept)
+
+
+def _segment(arrays: list[Array], alive: Words) -> Segment:
+    return Segment._make([*arrays, alive])
 
 
 class BitmapMatcher:
@@ -120,13 +178,14 @@ class BitmapMatcher:
     def match(self, points: Ranks, near: bool = False) -> Matches:
         """`near`: points that follow each other are near each other, so that they need not be ordered here."""
         points = as_points(points, self._d)
-        if not self._held:
+        every = self._held
+        if not every:
             return Matches.none()
-        alone = len(self._held) == 1
+        alone = len(every) == 1
         if alone and len(points) <= FEW:
-            held = self._held[0]
+            held = every[0]
             return Matches(*collect_few(held.segment, points, held.id_min, held.id_max))
-        return united([held.collect(points, near, alone) for held in self._held], alone)
+        return united([held.collect(points, near, alone) for held in every], alone)
 
     def match_any(self, points: Ranks, near: bool = False) -> Bools:
         points = as_points(points, self._d)
@@ -175,13 +234,27 @@ class BitmapMatcher:
         return self._gathered(self._held)
 
     def _gathered(self, some: list[_Held]) -> tuple[Boxes, Ints]:
-        rows = [held.live_rows() for held in some]
-        corners = [held.corners(r, self._d) for held, r in zip(some, rows, strict=True)]
+        return self._taken([(held, held.live_rows()) for held in some])
+
+    def _taken(self, some: list[tuple[_Held, Ints]]) -> tuple[Boxes, Ints]:
+        """Boxes and owners of some rows of each segment."""
+        corners = [held.corners(rows, self._d) for held, rows in some]
         empty = Boxes.empty(self._d)
         lows = np.concatenate([empty.lows, *(low for low, _ in corners)])
         highs = np.concatenate([empty.highs, *(high for _, high in corners)])
-        owners = [held.segment.owners[r] for held, r in zip(some, rows, strict=True)]
+        owners = [held.segment.owners[rows] for held, rows in some]
         return Boxes(lows, highs), np.concatenate([np.empty(0, np.int64), *owners])
+
+    def boxes_of(self, owners: Ints) -> tuple[Boxes, Ints]:
+        some = np.unique(np.asarray(owners, dtype=np.int64))
+        return self._taken([(held, held.rows_of(some)) for held in self._held])
+
+    def keep(self, shelf: Shelf) -> Any:
+        return [[msgspec.to_builtins(held.keep(shelf)) for held in level] for level in self._levels]
+
+    def open(self, kept: Any, shelf: Shelf) -> None:
+        levels = msgspec.convert(kept, list[list[_Kept]])
+        self._levels = [[_Held.opened(one, shelf) for one in level] for level in levels]
 
     def memory(self) -> int:
         indices = sum(held.by_owner.nbytes for held in self._held if held.by_owner is not None)

@@ -14,14 +14,16 @@ is large compared with the tree; removed ones are marked. `resort` packs everyth
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from state.arrays import Bools, Ints
 from state.kernels import njit
 from state.matchers.matcher import Matches, as_points, owned
 from state.matchers.scan import Found, united
+from state.shelf import Shelf
 from state.space.boxes import Boxes, Ranks
 
 
@@ -112,6 +114,14 @@ def _meets(corners: Ranks, e: int, lows: Ranks, highs: Ranks, q: int) -> bool:
     return True
 
 
+class _Kept(msgspec.Struct, array_like=True, frozen=True):
+    """How packed boxes are found on a shelf: names of nodes and owners, and of what is alive of them."""
+
+    nodes: str
+    alive: str
+    live: int
+
+
 @dataclass(slots=True, eq=False)
 class Packed:
     """Boxes in nodes, by number with their owners; what is removed is only marked."""
@@ -122,6 +132,8 @@ class Packed:
     live: int
     by_owner: Ints | None = None
     """Numbers sorted by owner, made by the first removal."""
+    kept: _Kept | None = None
+    """Where it is kept, as far as that is still so: an empty name is of what has changed since."""
 
     @classmethod
     def of(cls, nodes: Nodes, owners: Ints) -> Packed:
@@ -141,6 +153,24 @@ class Packed:
         gone = self.by_owner[np.repeat(first, counts) + steps]
         self.live -= int(np.count_nonzero(self.alive[gone]))
         self.alive[gone] = False
+        if len(gone) and self.kept is not None:
+            self.kept = msgspec.structs.replace(self.kept, alive="")
+
+    def keep(self, shelf: Shelf) -> _Kept:
+        """Write down what the shelf has not got, and go on with its arrays."""
+        kept = self.kept or _Kept(shelf.keep([*self.nodes, self.owners]), "", 0)
+        if not kept.alive:
+            kept = _Kept(kept.nodes, shelf.keep([self.alive]), self.live)
+        if self.kept is None:
+            *nodes, self.owners = shelf.read(kept.nodes)
+            self.nodes = Nodes(*nodes)
+        self.kept = kept
+        return kept
+
+    @classmethod
+    def opened(cls, kept: _Kept, shelf: Shelf) -> Packed:
+        *nodes, owners = shelf.read(kept.nodes)
+        return cls(Nodes(*nodes), owners, shelf.read(kept.alive)[0].copy(), kept.live, None, kept)
 
     def boxes(self) -> tuple[Boxes, Ints]:
         """The living boxes and their owners, in the order of the leaves."""
@@ -236,6 +266,22 @@ class TreeMatcher:
     def resort(self) -> None:
         """Pack all live boxes anew. Cost: that of a build."""
         self._pack_with(*self.tail.boxes())
+
+    def boxes(self) -> tuple[Boxes, Ints]:
+        (tree, owners), (tail, tail_owners) = self.tree.boxes(), self.tail.boxes()
+        return tree.joined(tail), np.concatenate([owners, tail_owners])
+
+    def boxes_of(self, owners: Ints) -> tuple[Boxes, Ints]:
+        """Cost: a pass over all of them; a tree has no index of its boxes."""
+        boxes, every = self.boxes()
+        some = np.isin(every, owners)
+        return boxes.take(some), every[some]
+
+    def keep(self, shelf: Shelf) -> Any:
+        return [msgspec.to_builtins(packed.keep(shelf)) for packed in (self.tree, self.tail)]
+
+    def open(self, kept: Any, shelf: Shelf) -> None:
+        self.tree, self.tail = (Packed.opened(one, shelf) for one in msgspec.convert(kept, tuple[_Kept, _Kept]))
 
     def memory(self) -> int:
         return self.tree.memory() + self.tail.memory()

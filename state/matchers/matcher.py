@@ -12,11 +12,12 @@ were kept whole) the caller evaluates on the pairs that come out.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from state.arrays import Bools, Ints
+from state.shelf import Shelf
 from state.space.boxes import Boxes, Ranks
 
 
@@ -92,6 +93,30 @@ class Matcher(Protocol):
 
     def check(self) -> None:
         """Assert every invariant."""
+        ...
+
+
+@runtime_checkable
+class SharedMatcher(Matcher, Protocol):
+    """A matcher of junctions: it can be read out, and be kept where several processes read it."""
+
+    def boxes_of(self, owners: Ints) -> tuple[Boxes, Ints]:
+        """The live boxes of these owners, and whose each is, in any order. Cost: that of the owners, once indexed."""
+        ...
+
+    def boxes(self) -> tuple[Boxes, Ints]:
+        """All live boxes and their owners, in the order of storage."""
+        ...
+
+    def keep(self, shelf: Shelf) -> Any:
+        """Write down what a shelf has not got, and go on with its arrays; return how to `open` it, as plain data.
+
+        Cost: that of what changed since the last time, and one bit for each box of what a removal touched.
+        """
+        ...
+
+    def open(self, kept: Any, shelf: Shelf) -> None:
+        """Be what was kept; what is here is forgotten. What is changed afterwards, the shelf does not see."""
         ...
 
 

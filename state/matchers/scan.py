@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
+from numpy.typing import NDArray
 
 from state.arrays import Bools, Ints, Words
 from state.kernels import njit
@@ -372,12 +373,12 @@ def _sort_by_values(some: Ints) -> int:
 
 
 @njit
-def bury(alive: Words, by_owner: Ints, first: Ints, end: Ints) -> int:
+def bury(alive: Words, by_owner: NDArray[np.int32], first: Ints, end: Ints) -> int:
     """Clear the bits of the rows by_owner[first[k]:end[k]]; return how many were set."""
     buried = 0
     for k in range(len(first)):
         for at in range(first[k], end[k]):
-            i = by_owner[at]
+            i = np.int64(by_owner[at])
             bit = U1 << np.uint64(i & 63)
             if alive[i >> 6] & bit:
                 alive[i >> 6] &= ~bit

@@ -52,8 +52,8 @@ def unite(matches: Mapping[str, Pairs], junctions: Mapping[str, Junction]) -> De
     for broker, pairs in sorted(matches.items()):
         if len(pairs.rows):
             rows.append(pairs.rows)
-            recipients.append(junctions[broker].recipients(table)[pairs.numbers])
-            ids.append(junctions[broker].id_column.take(pa.array(pairs.numbers)))
+            recipients.append(junctions[broker].recipients(pairs.numbers, table))
+            ids.append(junctions[broker].ids_of(pairs.numbers))
     if not rows:
         return Deliveries(np.empty(0, np.int64), np.empty(0, np.int64), pa.array([], pa.binary()), [])
     place = np.concatenate(rows) * len(table) + np.concatenate(recipients)

@@ -1,29 +1,33 @@
 """One broker and type, ready to route: all its compiled parts joined, and kept joined while parts change.
 
-    parts (compiled_part.py)  ──update──>  subscriptions   number ─> id, client, destination, filter
-                                           matcher         boxes of subscriptions, by number
-                                           links           per neighbour: boxes under numbers of their own,
-                                                           or one table of ranges
+    parts (compiled_part.py)  ──update──>  roll       number ─> id, client, destination, filter      (roll.py)
+                                           matcher    boxes of subscriptions, by number    (numbered_boxes.py)
+                                           links      per neighbour: boxes under numbers of their own,
+                                                      or one table of ranges
 
 Of a subscription the *id* is what its client calls it, the *entry* its place in a part, the *number* what a junction
 calls it: one small integer for as long as its entry does not change.
 
-A part that changed is compared with what it was; only the entries that differ are taken out and put in. So a change
-costs what it concerns, not what there is: numbers of what stays are kept, those of what went are used again.
+A part that changed comes as deltas (`state/index_delta.py`) to who holds what they were made from: then nothing else is
+looked at. A part that comes whole is compared with what is held of it. Either way only the entries that differ are
+taken out and put in. Nothing else is kept of a part: what is held of it is found by the code beside each number.
+
+All of it is arrays and a few small tables. `keep` writes to a shelf what that has not got, and `opened` makes the same
+junction of it in any process: so the workers of a host share one copy. Filters are read by each when they are asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from state.advertisements.conformance import Promises
-from state.arrays import Bools, Ints
+from state.arrays import Bools, Ints, Words
 from state.compiled_part import IMPRECISE_RANGES_MAX, CompiledPart, join_ranges, overlap_ranges
 from state.errors import HilcastError
 from state.filters.evaluate import Holds
@@ -32,10 +36,12 @@ from state.filters.grammar import parse
 from state.filters.long_texts import asked_texts, with_hashes
 from state.filters.residual_programs import OPEN, YES, Program, Programs
 from state.filters.tree import Filter
+from state.index_delta import IndexDelta
 from state.keys import Key
-from state.matchers import matcher_of
-from state.names import parted
 from state.reductions.interval_table import CompiledTable
+from state.routing.numbered_boxes import NO_NUMBERS, KeptBoxes, NumberedBoxes, paired, rows_of, together
+from state.routing.roll import DOUBTED, GROUPED, NO_TEXT, UNREADABLE, KeptRoll, Roll, entry_digests
+from state.shelf import Shelf
 from state.space.boxes import Boxes
 from state.space.decode import RankBatch
 from state.space.event_type import EventType
@@ -44,7 +50,8 @@ from state.space.packing import BOXES, Packed, unpack
 from state.space.ranges import Ranges
 from state.space.ranks import ABSENT, PRESENT_MAX
 
-_NONE: Ints = np.empty(0, np.int64)
+Advertisement = tuple[str, str]
+"""Publisher and filter."""
 
 
 class Pairs(NamedTuple):
@@ -55,7 +62,7 @@ class Pairs(NamedTuple):
 
     @classmethod
     def none(cls) -> Pairs:
-        return cls(_NONE, _NONE)
+        return cls(NO_NUMBERS, NO_NUMBERS)
 
     def take(self, some: Ints | Bools) -> Pairs:
         """These of the pairs."""
@@ -66,101 +73,117 @@ class Pairs(NamedTuple):
         return Pairs(np.concatenate([self.rows, other.rows]), np.concatenate([self.numbers, other.numbers]))
 
 
-class NumberedBoxes:
-    """A matcher whose boxes come and go under numbers that are used again."""
+class KeptRanges(msgspec.Struct, array_like=True, frozen=True):
+    """How the ranges of a link are found on a shelf: starts and ends of all parts, and how many are of each."""
 
-    def __init__(self, event_type: EventType, more: int = 0) -> None:
-        self.matcher = matcher_of(event_type, more)
-        self.numbers = 0
-        """Numbers ever given out: all are below."""
-        self._free: list[int] = []
-        self._dead = 0
-
-    def take(self, n: int) -> Ints:
-        """Give out n numbers."""
-        again = [self._free.pop() for _ in range(min(n, len(self._free)))]
-        fresh = np.arange(self.numbers, self.numbers + n - len(again))
-        self.numbers += len(fresh)
-        return np.concatenate([np.array(again, np.int64), fresh])
-
-    def change(self, gone: Ints, boxes: Boxes, numbers: Ints) -> None:
-        """Take out all boxes of the numbers `gone`, then put in boxes under their numbers. Cost: that of the change."""
-        before = len(self.matcher)
-        if len(gone):
-            self.matcher.remove(gone)
-            self._dead += before - len(self.matcher)
-        if len(boxes):
-            self.matcher.insert(boxes, numbers)
-        if self._dead > len(self.matcher):
-            self.matcher.resort()
-            self._dead = 0
-
-    def free(self, gone: Ints) -> None:
-        """Take numbers back, after `change`."""
-        self._free += gone.tolist()
+    arrays: str
+    counts: dict[int, int]
+    """By code of a part."""
 
 
-@dataclass
-class _Placed:
-    """A part and the numbers of what it holds."""
+class KeptJunction(msgspec.Struct, array_like=True, frozen=True):
+    """How a junction is found on a shelf."""
 
-    part: CompiledPart
-    numbers: Ints
-    """By entry: the number of the subscription."""
-    links: dict[str, Ints]
-    """By neighbour: the number of each box of the link."""
+    parts: list[tuple[str, bytes]]
+    """By code: name and stamp."""
+    roll: KeptRoll
+    local: KeptBoxes
+    link_boxes: dict[str, KeptBoxes]
+    link_ranges: dict[str, KeptRanges]
+    hashed: list[int]
+    promised: dict[int, list[Advertisement]]
+
+    def names(self) -> set[str]:
+        """All that it needs of the shelf."""
+        boxes = [name for one in (self.local, *self.link_boxes.values()) for name in one.names()]
+        return {*self.roll.names(), *boxes, *(ranges.arrays for ranges in self.link_ranges.values())}
 
 
-@dataclass
+class _Ranged:
+    """What a link asks for in ranges: those of each part, and the table of all."""
+
+    def __init__(self) -> None:
+        self.parts: dict[int, Ranges] = {}
+        """By code of a part."""
+        self.kept: KeptRanges | None = None
+        """Where these are kept."""
+
+    @cached_property
+    def table(self) -> CompiledTable:
+        return CompiledTable(join_ranges(list(self.parts.values())))
+
+    def put(self, part: int, packed: Packed | None) -> None:
+        """Have these ranges of a part, or none."""
+        ranges = Ranges.empty() if packed is None else unpack(packed)
+        assert isinstance(ranges, Ranges)
+        if ranges == self.parts.get(part, Ranges.empty()):
+            return
+        self.parts[part] = ranges
+        self.kept = None
+        self.__dict__.pop("table", None)
+
+    def keep(self, shelf: Shelf) -> KeptRanges:
+        if self.kept is None:
+            every = list(self.parts.values())
+            arrays = [together([ranges.starts for ranges in every]), together([ranges.ends for ranges in every])]
+            counts = {part: len(ranges) for part, ranges in self.parts.items()}
+            self.open(KeptRanges(shelf.keep(arrays), counts), shelf)
+        assert self.kept is not None
+        return self.kept
+
+    def open(self, kept: KeptRanges, shelf: Shelf) -> None:
+        starts, ends = shelf.read(kept.arrays)
+        first = 0
+        for part, count in kept.counts.items():
+            self.parts[part] = Ranges(starts[first : first + count], ends[first : first + count])
+            first += count
+        self.kept = kept
+
+
 class Junction:
     """One broker and type, ready to route: who here is interested, and which links want it.
 
     Invariant: answers as a junction that was joined anew from the same parts.
     """
 
-    event_type: EventType
-    grid: Grid
-    ids: list[str] = field(default_factory=list)
-    """By number; numbers that are free have an empty id and no box."""
-    clients: list[str] = field(default_factory=list)
-    destinations: list[str] = field(default_factory=list)
-    residuals: dict[int, Callable[[Mapping[str, object]], bool]] = field(default_factory=dict)
-    doubtful: Ints = field(default_factory=lambda: _NONE)
-    """Numbers of subscriptions whose boxes are a superset even for points."""
-    _doubted: Bools = field(default_factory=lambda: np.empty(0, bool))
-    """The same by number."""
-    grouped: Bools = field(default_factory=lambda: np.empty(0, bool))
-    """By number: whether the client may be served through group and broadcast topics."""
-    link_boxes: dict[str, NumberedBoxes] = field(default_factory=dict)
-    link_ranges: dict[str, CompiledTable] = field(default_factory=dict)
-    promises: Promises = field(init=False)
-    """The advertisements that entered here."""
-    faults: list[str] = field(default_factory=list)
-    """Lines for the log, until somebody says them and clears this: entries whose filter cannot be read.
+    def __init__(self, event_type: EventType, grid: Grid) -> None:
+        self.event_type, self.grid = event_type, grid
+        self.roll = Roll()
+        self.link_boxes: dict[str, NumberedBoxes] = {}
+        self.promises = Promises(event_type)
+        """The advertisements that entered here."""
+        self.faults: list[str] = []
+        """Lines for the log, until somebody says them and clears this: entries whose filter cannot be read.
 
-    Control lets no such entry through; should one be here all the same, it gets nothing, and everybody else all.
-    """
-    version: int = 0
-    """Of the subscriptions: what was computed by number holds as long as it stays."""
-    _local: NumberedBoxes = field(init=False)
-    """In the dimensions of the attributes, then the hashes of the texts."""
-    _text_columns: list[int] = field(init=False)
-    _hashed: set[int] = field(default_factory=set)
-    """Those of them whose hash some box has asked for."""
-    _placed: dict[Key, _Placed] = field(default_factory=dict)
-    _texts: dict[int, str] = field(default_factory=dict)
-    """By number: the text of the residual filter."""
-    _programs: Programs = field(default_factory=Programs)
-    """By number: the doubtful filters, for compiled code."""
-    _filters: dict[str, tuple[Filter, Holds]] = field(default_factory=dict)
-    """By text: every filter that is checked here, read and compiled once."""
-
-    def __post_init__(self) -> None:
-        self.promises = Promises(self.event_type)
+        Control lets no such entry through; should one be here all the same, it gets nothing, and everybody else all.
+        """
+        self.version = 0
+        """Of the subscriptions: what was computed by number holds as long as it stays."""
         # An interval of texts may look like a point, and has no hash.
-        texts = [attribute.kind == "text" and attribute.imprecise is None for attribute in self.event_type.attributes]
+        texts = [attribute.kind == "text" and attribute.imprecise is None for attribute in event_type.attributes]
         self._text_columns = [column for column, is_text in enumerate(texts) if is_text]
-        self._local = NumberedBoxes(self.event_type, len(self._text_columns))
+        self._hashed: set[int] = set()
+        """Those of them whose hash some box has asked for."""
+        self._local = NumberedBoxes(event_type, len(self._text_columns))
+        """In the dimensions of the attributes, then the hashes of the texts."""
+        self._link_ranges: dict[str, _Ranged] = {}
+        self._codes: dict[str, int] = {}
+        """By part: the number that stands for it."""
+        self._stamps: dict[int, bytes] = {}
+        """By code of a part: which state of it is held."""
+        self._promised: dict[int, list[Advertisement]] = {}
+        """By code of a part: the advertisements."""
+        self._advertised: dict[str, tuple[Filter, Holds] | None] = {}
+        """By text: the same, read and compiled."""
+        self._forget_filters()
+
+    def _forget_filters(self) -> None:
+        self._filters: dict[str, tuple[Filter, Holds] | None] = {}
+        """By text: filters of subscriptions, each read and compiled once; None: it cannot be read."""
+        self._residuals: dict[int, Holds] = {}
+        """By number: those that were asked for."""
+        self._programs = Programs()
+        """By number: those of them that are doubtful, for compiled code."""
 
     @classmethod
     def join(cls, event_type: EventType, grid: Grid, parts: Iterable[CompiledPart]) -> Junction:
@@ -176,48 +199,88 @@ class Junction:
 
         Cost: one comparison of each entry of these parts with what it was; O(changed log changed) for what differs.
         """
-        before = {key: self._placed.get(key) for key in parts}
-        changed = {key: part for key, part in parts.items() if (was := before[key]) is None or was.part is not part}
-        if not changed:
-            return
-        for key, part in changed.items():
-            self._placed[key] = _Placed(part, _NONE, {})
-        self._update_local(changed, before)
-        self._update_links(changed, before)
-        advertised = any(
-            (was := before[key]) is None or was.part.advertisements != changed[key].advertisements for key in changed
-        )
-        if advertised:
-            self._advertise()
-        used = {text for placed in self._placed.values() for _, text in placed.part.advertisements}
-        used.update(self._texts.values())
-        self._filters = {text: read for text, read in self._filters.items() if text in used}
+        changed = {self._codes.setdefault(key.part, len(self._codes)): part for key, part in parts.items()}
+        self._update_local(changed)
+        for neighbour in sorted({n for part in changed.values() for n in part.links} | self._neighbours()):
+            self._update_link(neighbour, changed)
+        self._promise({code: part.advertisements for code, part in changed.items()})
+        self._stamps |= {code: part.stamp for code, part in changed.items()}
+        self._compact()
 
-    def _update_local(self, changed: Mapping[Key, CompiledPart], before: Mapping[Key, _Placed | None]) -> None:
-        gone, boxes, numbers = [], [], []
-        new: list[tuple[CompiledPart, Ints, Ints]] = []
-        for key, part in changed.items():
-            was = before[key]
-            same = np.full(len(part.ids), -1) if was is None else _same_entries(was, part)
-            fresh = np.flatnonzero(same < 0)
-            if was is not None:
-                gone.append(np.setdiff1d(was.numbers, same))
-            same[fresh] = self._local.take(len(fresh))
-            self._placed[key].numbers = same
-            new.append((part, fresh, same))
-            rows, entry = unpack(part.boxes), np.frombuffer(part.owners, "<i4")
-            assert isinstance(rows, Boxes)
-            mine = np.ones(len(entry), bool) if was is None else np.isin(entry, fresh)
-            hashed, source = self._with_hashes(part, rows.take(mine), entry[mine])
-            boxes.append(hashed)
-            numbers.append(same[entry[mine]][source])
-        away = np.concatenate([_NONE, *gone])
-        if not len(away) and not any(len(fresh) for _, fresh, _ in new):
-            return
+    def change(self, deltas: Mapping[Key, Sequence[IndexDelta]]) -> None:
+        """Take in what changed of parts that are held, each delta made from what the one before it made.
+
+        Cost: O(changed log changed), and one pass of numpy over the numbers of a part and over its ids.
+        """
+        promised = {}
+        for key, some in deltas.items():
+            code = self._codes[key.part]
+            for delta in some:
+                assert self._stamps[code] == delta.since, "a change of another index than is held"
+                self._change_local(code, delta)
+                self._change_links(code, delta)
+                self._stamps[code] = delta.stamp
+                if delta.advertised:
+                    promised[code] = delta.put.advertisements
+        self._promise(promised)
+        self._compact()
+
+    def stamp(self, key: Key) -> bytes | None:
+        """Which state of a part is held; None: none is."""
+        code = self._codes.get(key.part)
+        return None if code is None else self._stamps[code]
+
+    def _neighbours(self) -> set[str]:
+        return {*self.link_boxes, *self._link_ranges}
+
+    def _update_local(self, changed: Mapping[int, CompiledPart]) -> None:
+        gone, new = [], []
+        for code, part in changed.items():
+            held = np.unique(self._local.of(code)[1])
+            digests = entry_digests(part)
+            same = paired(self.roll.digests(held), digests)
+            gone.append(np.delete(held, same[same >= 0]))
+            new.append(self._numbered(code, part, np.flatnonzero(same < 0), digests))
+        self._change_boxes(together(gone), new)
+
+    def _change_local(self, code: int, delta: IndexDelta) -> None:
+        every = np.flatnonzero(self._local.parts.values == code)
+        named = every[self.roll.named(every, [*delta.gone, *delta.put.ids])]
+        gone = np.unique(self._local.matcher.boxes_of(named)[1])  # others of these ids went before
+        fresh = np.arange(len(delta.put.ids))
+        self._change_boxes(gone, [self._numbered(code, delta.put, fresh, entry_digests(delta.put))])
+
+    def _numbered(self, code: int, part: CompiledPart, fresh: Ints, digests: Words) -> tuple[Boxes, Ints]:
+        """Give numbers to entries of a part, and write down what they stand for; return their boxes, by number."""
+        rows, entry = unpack(part.boxes), np.frombuffer(part.owners, "<i4")
+        assert isinstance(rows, Boxes)
+        fresh = np.intersect1d(fresh, entry)  # an entry without a box gets nothing, and no number
+        number = np.full(len(part.ids), -1, np.int64)
+        number[fresh] = self._local.take(code, len(fresh))
+        self.roll.add(part, fresh.tolist(), digests[fresh], self._unreadable(part, fresh.tolist()))
+        mine = number[entry] >= 0
+        hashed, source = self._with_hashes(part, rows.take(mine), entry[mine])
+        return hashed, number[entry[mine]][source]
+
+    def _change_boxes(self, gone: Ints, new: Sequence[tuple[Boxes, Ints]]) -> None:
         d = self.event_type.d + len(self._text_columns)
-        self._local.change(away, Boxes.concatenated(boxes, d), np.concatenate(numbers))
-        self._register(away, new)
-        self._local.free(away)
+        boxes = Boxes.concatenated([boxes for boxes, _ in new], d)
+        if len(gone) or len(boxes):
+            self._local.change(gone, boxes, together([numbers for _, numbers in new]))
+            self._renumbered()
+
+    def _unreadable(self, part: CompiledPart, entries: Sequence[int]) -> set[int]:
+        """Those of the entries that a filter must decide about which cannot be read."""
+        found, uncertain = set(), set(part.doubtful)
+        imprecise = any(attribute.imprecise for attribute in self.event_type.attributes)
+        for entry in entries:
+            if imprecise or entry in uncertain or entry in part.residuals:
+                text = part.residuals.get(entry, "")
+                if self._read(text) is None:
+                    found.add(entry)
+                    who = f"{part.ids[entry]} of {part.clients[entry]}"
+                    self.faults.append(f"the filter of {who} cannot be read: {text[:80]!r}")
+        return found
 
     def _with_hashes(self, part: CompiledPart, boxes: Boxes, entries: Ints) -> tuple[Boxes, Ints]:
         """Boxes of entries with the hashes of the long texts that they ask for, and the row that each came from."""
@@ -233,108 +296,133 @@ class Junction:
                 self._hashed.add(texts[0])
         return with_hashes(boxes, asked, self._text_columns)
 
-    def _register(self, away: Ints, new: list[tuple[CompiledPart, Ints, Ints]]) -> None:
-        """Write down what the numbers stand for now."""
-        room = self._local.numbers - len(self.ids)
-        for column in (self.ids, self.clients, self.destinations):
-            column += [""] * room
-        doubtful = np.zeros(self._local.numbers, bool)
-        doubtful[self.doubtful] = True
-        self.grouped = np.append(self.grouped, np.zeros(room, bool))
-        doubtful[away] = self.grouped[away] = False
-        for number in away.tolist():
-            self.ids[number] = self.clients[number] = self.destinations[number] = ""
-            self.residuals.pop(number, None)
-            self._texts.pop(number, None)
-            self._programs.drop(number)
-        imprecise = any(attribute.imprecise for attribute in self.event_type.attributes)
-        for part, fresh, numbers in new:
-            uncertain = set(part.doubtful)
-            for entry, number in zip(fresh.tolist(), numbers[fresh].tolist(), strict=True):
-                self.ids[number], self.clients[number] = parted(part.ids[entry])[1], part.clients[entry]
-                self.destinations[number] = part.destinations[entry]
-                doubted = entry in uncertain
-                if doubted or imprecise or entry in part.residuals:
-                    doubtful[number] = not self._ask(number, part.residuals.get(entry, ""), doubted) or doubted
-            self.grouped[numbers[np.intersect1d(part.grouped, fresh).astype(np.int64)]] = True
-        self.doubtful, self._doubted = np.flatnonzero(doubtful), doubtful
+    def _renumbered(self) -> None:
+        """Numbers stand for something else, or more of them for something."""
         self.version += 1
-        for cached in ("id_column", "_recipients"):
+        for cached in ("grouped", "_doubted", "doubtful"):
             self.__dict__.pop(cached, None)
 
-    def _update_links(self, changed: Mapping[Key, CompiledPart], before: Mapping[Key, _Placed | None]) -> None:
-        parts = [*changed.values(), *(was.part for was in before.values() if was is not None)]
-        for neighbour in sorted({n for part in parts for n in part.links}):
-            kinds = {part.links[neighbour].kind for part in parts if neighbour in part.links}
-            assert len(kinds) == 1, "a link is kept as boxes or as ranges"
-            if BOXES in kinds:
-                self._update_boxes(neighbour, changed, before)
-            else:
-                self._join_ranges(neighbour)
+    def _compact(self) -> None:
+        """Number anew where most numbers are gone; what was read of filters goes with them."""
+        if self._local.is_sparse:
+            self._local, old = self._local.compacted()
+            self.roll = self.roll.compacted(old)
+            self._forget_filters()
+            self._renumbered()
+        for neighbour, link in self.link_boxes.items():
+            if link.is_sparse:
+                self.link_boxes[neighbour] = link.compacted()[0]
 
-    def _update_boxes(
-        self, neighbour: str, changed: Mapping[Key, CompiledPart], before: Mapping[Key, _Placed | None]
-    ) -> None:
+    def _update_link(self, neighbour: str, changed: Mapping[int, CompiledPart]) -> None:
+        kinds = {part.links[neighbour].kind for part in changed.values() if neighbour in part.links}
+        assert len(kinds) <= 1, "a link is kept as boxes or as ranges"
+        if kinds == {BOXES} or neighbour in self.link_boxes:
+            assert neighbour not in self._link_ranges, "a link is kept as boxes or as ranges"
+            self._update_boxes(neighbour, changed)
+        else:
+            ranged = self._link_ranges.setdefault(neighbour, _Ranged())
+            for code, part in changed.items():
+                ranged.put(code, part.links.get(neighbour))
+
+    def _update_boxes(self, neighbour: str, changed: Mapping[int, CompiledPart]) -> None:
         link = self.link_boxes.setdefault(neighbour, NumberedBoxes(self.event_type))
         gone, boxes, numbers = [], [], []
-        for key, part in changed.items():
-            packed, was = part.links.get(neighbour), before[key]
-            old, of_old = (
-                (None, _NONE) if was is None else (was.part.links.get(neighbour), was.links.get(neighbour, _NONE))
-            )
-            same = _same_boxes(old, of_old, packed)
-            gone.append(np.setdiff1d(of_old, same))
+        for code, part in changed.items():
+            now = self._boxes(part.links.get(neighbour))
+            was, held = link.of(code)
+            same = paired(rows_of(was), rows_of(now))
+            gone.append(np.delete(held, same[same >= 0]))
             fresh = np.flatnonzero(same < 0)
-            same[fresh] = link.take(len(fresh))
-            if packed is not None:
-                self._placed[key].links[neighbour] = same
-                rows = unpack(packed)
-                assert isinstance(rows, Boxes)
-                boxes.append(rows.take(fresh))
-                numbers.append(same[fresh])
-        away = np.concatenate([_NONE, *gone])
-        link.change(away, Boxes.concatenated(boxes, self.event_type.d), np.concatenate([_NONE, *numbers]))
-        link.free(away)
+            boxes.append(now.take(fresh))
+            numbers.append(link.take(code, len(fresh)))
+        link.change(together(gone), Boxes.concatenated(boxes, self.event_type.d), together(numbers))
 
-    def _join_ranges(self, neighbour: str) -> None:
-        packed = [placed.part.links.get(neighbour) for placed in self._placed.values()]
-        ranges = [unpack(one) for one in packed if one is not None]
-        self.link_ranges[neighbour] = CompiledTable(join_ranges([r for r in ranges if isinstance(r, Ranges)]))
+    def _change_links(self, code: int, delta: IndexDelta) -> None:
+        put, gone = delta.put.links, delta.links_gone
+        for neighbour in sorted(put.keys() | gone.keys()):
+            if neighbour in put and put[neighbour].kind != BOXES:
+                self._link_ranges.setdefault(neighbour, _Ranged()).put(code, put[neighbour])
+                continue
+            link = self.link_boxes.setdefault(neighbour, NumberedBoxes(self.event_type))
+            boxes = self._boxes(put.get(neighbour))
+            away = link.equal_to(code, self._boxes(gone.get(neighbour)))
+            link.change(away, boxes, link.take(code, len(boxes)))
+
+    def _boxes(self, packed: Packed | None) -> Boxes:
+        boxes = Boxes.empty(self.event_type.d) if packed is None else unpack(packed)
+        assert isinstance(boxes, Boxes)
+        return boxes.owned()
+
+    def _promise(self, promised: Mapping[int, list[Advertisement]]) -> None:
+        if any(self._promised.get(code, []) != some for code, some in promised.items()):
+            self._promised |= promised
+            self._advertise()
 
     def _advertise(self) -> None:
         self.promises = Promises(self.event_type)
-        every = {advertisement for placed in self._placed.values() for advertisement in placed.part.advertisements}
+        every = {advertisement for some in self._promised.values() for advertisement in some}
+        known = self._advertised
+        self._advertised = {text: known[text] if text in known else self._parsed(text) for _, text in every}
         for i, (publisher, text) in enumerate(sorted(every)):
-            read = self._read(text)
-            if read is None:
-                self.faults.append(f"an advertisement of {publisher[:80]!r} cannot be read: {text[:80]!r}")
-            else:
+            read = self._advertised[text]
+            if read is not None:
                 self.promises.add(str(i), publisher, *read)
+            elif text not in known:
+                self.faults.append(f"an advertisement of {publisher[:80]!r} cannot be read: {text[:80]!r}")
 
-    def _ask(self, number: int, text: str, doubted: bool) -> bool:
-        """Have a number decided by its filter; tell whether that can be read. If not, the number gets nothing."""
-        read = self._read(text)
-        if read is None:
-            who = f"{self.ids[number]} of {self.clients[number]}"
-            self.faults.append(f"the filter of {who} cannot be read: {text[:80]!r}")
-            self.residuals[number] = _nobody
-            return False
-        self._texts[number], self.residuals[number] = text, read[1]
-        if doubted:
-            self._programs.put(number, Program(read[0], self.event_type))
-        return True
+    # ── filters ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _parsed(self, text: str) -> tuple[Filter, Holds] | None:
+        try:
+            # printing may have lengthened an admitted filter beyond the limits of admission
+            filter = parse(text, self.event_type, limits=False)
+        except (HilcastError, RecursionError):
+            return None
+        return filter, compile_filter(filter, self.event_type)
 
     def _read(self, text: str) -> tuple[Filter, Holds] | None:
         if text not in self._filters:
-            try:
-                # printing may have lengthened an admitted filter beyond the limits of admission
-                filter = parse(text, self.event_type, limits=False)
-            except (HilcastError, RecursionError):
-                return None
-            self._filters[text] = filter, compile_filter(filter, self.event_type)
+            self._filters[text] = self._parsed(text)
         return self._filters[text]
 
+    def _prepare(self, numbers: Ints) -> None:
+        """Read the filters of some numbers, as far as that is not done."""
+        for number in np.unique(numbers).tolist():
+            if number not in self._residuals:
+                self._residuals[number] = self._prepared(number)
+
+    def _prepared(self, number: int) -> Holds:
+        flags, code = int(self.roll.flags.values[number]), int(self.roll.text.values[number])
+        read = None if flags & UNREADABLE else self._read("" if code == NO_TEXT else self.roll.texts[code])
+        if read is None:
+            return _nobody
+        if flags & DOUBTED:
+            self._programs.put(number, Program(read[0], self.event_type))
+        return read[1]
+
     # ── ask ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def grouped(self) -> Bools:
+        """By number: whether the client may be served through group and broadcast topics."""
+        return self.roll.having(GROUPED)
+
+    @cached_property
+    def _doubted(self) -> Bools:
+        return self.roll.having(DOUBTED)
+
+    @cached_property
+    def doubtful(self) -> Ints:
+        """Numbers of subscriptions whose boxes are a superset even for points."""
+        return np.flatnonzero(self._doubted)
+
+    def ids_of(self, numbers: Ints) -> pa.Array:
+        """The ids of some numbers."""
+        return self.roll.ids_of(numbers)
+
+    def recipients(self, numbers: Ints, table: dict[tuple[str, str], int]) -> Ints:
+        """For some numbers the place of client and destination in `table`, which grows as needed."""
+        return self.roll.recipients(numbers, table)
 
     def conforming(self, batch: RankBatch, rows: Ints, publishers: Sequence[str]) -> Bools:
         """Tell for some rows of a batch, each of a publisher, whether an advertisement that entered here holds."""
@@ -347,24 +435,6 @@ class Junction:
             for i in np.flatnonzero((batch.highs[rows] != batch.ranks[rows]).any(axis=1)).tolist():
                 held[i] = self.promises.conforms(publishers[i], batch.event(int(rows[i])))
         return held
-
-    @cached_property
-    def id_column(self) -> pa.Array:
-        """Ids by number, for gathering."""
-        return pa.array([id.encode() for id in self.ids], pa.binary())
-
-    @cached_property
-    def _recipients(self) -> tuple[list[tuple[str, str]], Ints]:
-        """The distinct pairs of client and destination, and by number which of them it is."""
-        own: dict[tuple[str, str], int] = {}
-        pairs = zip(self.clients, self.destinations, strict=True)
-        codes = [own.setdefault(pair, len(own)) for pair in pairs]
-        return list(own), np.array(codes, np.int64)
-
-    def recipients(self, table: dict[tuple[str, str], int]) -> Ints:
-        """By number the place of its client and destination in `table`, which grows as needed."""
-        pairs, codes = self._recipients
-        return np.array([table.setdefault(pair, len(table)) for pair in pairs], np.int64)[codes]
 
     def interested(self, batch: RankBatch, rows: Ints) -> Pairs:
         """Some events of a batch, by place among `rows`, and subscriptions whose boxes hold.
@@ -383,7 +453,7 @@ class Junction:
 
     def exactly(self, found: Pairs, batch: RankBatch) -> Pairs:
         """Those of the pairs of points and subscriptions whose boxes hold for which the filter does."""
-        doubted = np.flatnonzero(self._doubted[found.numbers]) if len(self.doubtful) else _NONE
+        doubted = np.flatnonzero(self._doubted[found.numbers]) if len(self.doubtful) else NO_NUMBERS
         if not len(doubted):
             return found
         keep = np.ones(len(found.rows), bool)
@@ -396,12 +466,13 @@ class Junction:
         `points`: whether no event is imprecise. Then compiled programs decide what they can; all that is left is asked
         of the filter, event by event.
         """
+        self._prepare(pairs.numbers)
         answers = np.full(len(pairs.rows), OPEN, np.uint8)
         if points and batch.starts is not None:
             answers = self._programs.decide(pairs.rows, pairs.numbers, batch.ranks, batch.starts)
         left = np.flatnonzero(answers == OPEN)
         each = zip(pairs.rows[left].tolist(), pairs.numbers[left].tolist(), strict=True)
-        answers[left] = [self.residuals[number](batch.event(row)) for row, number in each]
+        answers[left] = [self._residuals[number](batch.event(row)) for row, number in each]
         return answers == YES
 
     def touched(self, lows: Ints, highs: Ints) -> Pairs:
@@ -418,8 +489,8 @@ class Junction:
         """
         if neighbour in self.link_boxes:
             return self.link_boxes[neighbour].matcher.match_any(ranks, near=True)
-        if neighbour in self.link_ranges:
-            return self.link_ranges[neighbour].lookup(index)
+        if neighbour in self._link_ranges:
+            return self._link_ranges[neighbour].table.lookup(index)
         return np.zeros(len(ranks), bool)
 
     def wanted_boxes(self, neighbour: str, lows: Ints, highs: Ints) -> Bools:
@@ -427,74 +498,70 @@ class Junction:
         wanted = np.zeros(len(lows), bool)
         if neighbour in self.link_boxes:
             wanted[self.link_boxes[neighbour].matcher.match_boxes(lows, highs).rows] = True
-        elif neighbour in self.link_ranges:
-            table = self.link_ranges[neighbour].ranges
+        elif neighbour in self._link_ranges:
+            table = self._link_ranges[neighbour].table.ranges
             for i, (low, high) in enumerate(zip(lows, highs, strict=True)):
                 box = Boxes(low.reshape(1, -1), high.reshape(1, -1))
                 wanted[i] = overlap_ranges(self.grid.ranges(box, IMPRECISE_RANGES_MAX), table)
         return wanted
 
+    # ── keep ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def keep(self, shelf: Shelf) -> KeptJunction:
+        """Write down what the shelf has not got, and go on with its arrays; what was read of filters is forgotten.
+
+        Cost: that of what changed since it was kept last; the ranges of a link that changed; a bit for each box.
+        """
+        self._forget_filters()
+        return KeptJunction(
+            [(part, self._stamps[code]) for part, code in self._codes.items()],
+            self.roll.keep(shelf),
+            self._local.keep(shelf),
+            {neighbour: link.keep(shelf) for neighbour, link in self.link_boxes.items()},
+            {neighbour: link.keep(shelf) for neighbour, link in self._link_ranges.items()},
+            sorted(self._hashed),
+            {code: some for code, some in self._promised.items() if some},
+        )
+
+    @classmethod
+    def opened(
+        cls, event_type: EventType, grid: Grid, kept: KeptJunction, shelf: Shelf, before: Junction | None = None
+    ) -> Junction:
+        """The junction that was kept, with what another one `before` it has read of the same filters.
+
+        Cost: that of mapping its arrays; each advertisement is read.
+        """
+        self = cls(event_type, grid)
+        self._codes = {part: code for code, (part, _) in enumerate(kept.parts)}
+        self._stamps = {code: stamp for code, (_, stamp) in enumerate(kept.parts)}
+        self.roll.open(kept.roll, shelf)
+        self._local.open(kept.local, shelf)
+        for neighbour, boxes in kept.link_boxes.items():
+            self.link_boxes[neighbour] = NumberedBoxes(event_type)
+            self.link_boxes[neighbour].open(boxes, shelf)
+        for neighbour, ranges in kept.link_ranges.items():
+            self._link_ranges[neighbour] = _Ranged()
+            self._link_ranges[neighbour].open(ranges, shelf)
+        self._hashed, self._promised = set(kept.hashed), dict(kept.promised)
+        if before is not None:
+            self._advertised = before._advertised
+            if before.roll.flags.is_same(self.roll.flags):  # numbers stand for what they stood for
+                self._filters, self._residuals, self._programs = before._filters, before._residuals, before._programs
+        self._advertise()
+        self.faults.clear()  # who kept it has said them
+        return self
+
     def check(self) -> None:
-        """Assert that the numbers are those of the parts, each once, and that the matchers are sound."""
-        given = np.concatenate([_NONE, *(placed.numbers for placed in self._placed.values())])
-        assert len(np.unique(given)) == len(given)
-        assert len(self.ids) == len(self.clients) == len(self.destinations) == len(self.grouped) == self._local.numbers
-        assert {number for number, id in enumerate(self.ids) if id} <= set(given.tolist())
+        """Assert that every number is of one part and stands for something, and that the matchers are sound."""
+        self.roll.check()
+        assert len(self.roll) == self._local.numbers
+        assert not self._local.is_sparse
         for boxes in (self._local, *self.link_boxes.values()):
-            boxes.matcher.check()
-        for neighbour, link in self.link_boxes.items():
-            numbers = np.concatenate([_NONE, *(p.links.get(neighbour, _NONE) for p in self._placed.values())])
-            assert len(np.unique(numbers)) == len(numbers) == len(link.matcher)
+            boxes.check()
+            assert not len(boxes.parts) or 0 <= boxes.parts.values.min() <= boxes.parts.values.max() < len(self._codes)
+        for link in self.link_boxes.values():
+            assert len(link.matcher) == link.live
 
 
 def _nobody(event: Mapping[str, object]) -> bool:
     return False
-
-
-def _same_entries(was: _Placed, part: CompiledPart) -> Ints:
-    """By entry of a part its number, if it was there with equal boxes and equal words; else -1."""
-    known = {id: (i, int(number)) for i, (id, number) in enumerate(zip(was.part.ids, was.numbers, strict=True))}
-    old, new = _Entries(was.part), _Entries(part)
-    same = np.full(len(part.ids), -1, np.int64)
-    for i, id in enumerate(part.ids):
-        found = known.get(id)
-        if found is not None and old.entry(found[0]) == new.entry(i):
-            same[i] = found[1]
-    return same
-
-
-class _Entries:
-    """The entries of a part, to be compared one by one."""
-
-    def __init__(self, part: CompiledPart) -> None:
-        self.part = part
-        self.doubtful, self.grouped = set(part.doubtful), set(part.grouped)
-        of_box = np.frombuffer(part.owners, "<i4")
-        self.ends = (np.searchsorted(of_box, np.arange(len(part.ids) + 1)) * part.d * 8).tolist()
-
-    def entry(self, i: int) -> tuple[object, ...]:
-        part, a, b = self.part, self.ends[i], self.ends[i + 1]
-        return (
-            part.clients[i], part.destinations[i], part.residuals.get(i), i in self.doubtful, i in self.grouped,
-            part.boxes.lows[a:b], part.boxes.highs[a:b],
-        )  # fmt: skip
-
-
-def _same_boxes(old: Packed | None, numbers: Ints, new: Packed | None) -> Ints:
-    """For each box of `new` the number of an equal box of `old`, each number once; else -1."""
-    if new is None:
-        return _NONE
-    if old is None:
-        return np.full(len(new.lows) // (8 * new.d), -1, np.int64)
-    if old == new:
-        return numbers.copy()
-    number = dict(zip(_rows(old), numbers.tolist(), strict=True))
-    return np.array([number.pop(row, -1) for row in _rows(new)], np.int64)
-
-
-def _rows(packed: Packed) -> list[bytes]:
-    """Each box as bytes."""
-    boxes = unpack(packed)
-    assert isinstance(boxes, Boxes)
-    rows = np.concatenate([boxes.lows, boxes.highs], axis=1)
-    return [row.tobytes() for row in rows.view(f"V{16 * packed.d}")[:, 0]]

@@ -120,17 +120,16 @@ class Sharing:
         """By number of a subscription: which client of the assignment has it, -1 if that reads no shared topic."""
         known = self._clients.get(type_name)
         if known is None or known[0] is not junction or known[1] != junction.version:
-            clients = np.array([self._place.get(client, -1) for client in junction.clients], np.int64)
-            self._clients[type_name] = known = (junction, junction.version, clients)
+            self._clients[type_name] = known = (junction, junction.version, junction.roll.places(self._place))
         return known[2]
 
     def _messages(self, junction: Junction, pairs: Pairs, groups: Ints) -> list[Message]:
         """One message for each event and group of these pairs, and each set of clients."""
         matched: dict[tuple[int, int, str], dict[str, list[str]]] = {}
         for row, group, number in zip(pairs.rows.tolist(), groups.tolist(), pairs.numbers.tolist(), strict=True):
-            client = junction.clients[number]
+            client = junction.roll.client(number)
             clients = matched.setdefault((row, group, self.assignment.set_of(client) or ""), {})
-            clients.setdefault(client, []).append(junction.ids[number])
+            clients.setdefault(client, []).append(junction.roll.id(number))
         return [Message(row, group, clients, of or None) for (row, group, of), clients in sorted(matched.items())]
 
     def _shared_figures(self, groups: _Compiled, messages: list[Message]) -> dict[str, int]:

@@ -35,7 +35,7 @@ from state.space.event_type import Attribute, EventType, Format
 from state.space.json_scan import DEPTH_MAX, HARD, INVALID, find_members, find_nested
 from state.space.places import attributes_of, integer, value_of_text
 from state.space.points import rank_spans
-from state.space.rank_columns import KIND_CODES, read_categories, read_column, read_flat, settle
+from state.space.rank_columns import KIND_CODES, read_categories, read_column, read_flat, read_whole, settle
 from state.space.ranks import ABSENT, rank, read_decimal, text_rank
 from state.space.text_hashes import hash_texts, text_hash
 
@@ -174,6 +174,9 @@ def decode_arrow(
     offsets = every[array.offset : array.offset + len(array) + 1].astype(np.int64)
     present = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
     data = np.frombuffer(data_buffer, np.uint8)
+    # Compiled code reads by address: this is what keeps it inside the values. (Those of a list are laid out by us.)
+    assert 0 <= offsets[0] <= offsets[-1] <= len(data)
+    assert (offsets[:-1] <= offsets[1:]).all()
     if event_type.format == "json":
         return _decode(event_type, data, offsets, beside or {}, present)
     return _decode_encoded(event_type, data, offsets, beside or {}, present, schemas)
@@ -374,16 +377,14 @@ def _laid_out(values: list[bytes]) -> tuple[Bytes, Ints]:
 def _decode(
     event_type: EventType, data: Bytes, offsets: Ints, beside: Beside, present: Bools | None = None
 ) -> RankBatch:
-    # Compiled code reads by address: this is what keeps it inside the values.
-    assert 0 <= offsets[0] <= offsets[-1] <= len(data)
-    assert len(offsets) == 2 or (offsets[:-1] <= offsets[1:]).all()
     n, layout = len(offsets) - 1, _layout(event_type.attributes)
     status, lows = np.empty(n, np.uint8), np.empty((n, event_type.d), np.int64)
     highs = np.empty((n if layout.is_imprecise else 0, event_type.d), np.int64)
+    valid = np.empty(n, bool)
     if event_type.is_flat and present is None:
         starts = np.empty((event_type.d, n), np.int64)
-        read_flat(
-            data.ctypes.data,
+        read = (
+            data.__array_interface__["data"][0],  # as `ctypes.data`, at a third of the cost
             offsets,
             layout.names_at,
             layout.name_offsets,
@@ -394,15 +395,19 @@ def _decode(
             lows,
             highs,
         )
-        for column in layout.categories:
-            _read_column(event_type.attributes[column], starts, column, status, lows, highs)
+        if layout.categories:
+            read_flat(*read)
+            for column in layout.categories:
+                _read_column(event_type.attributes[column], starts, column, status, lows, highs)
+            hard = settle(status, starts, valid)
+        else:
+            hard = read_whole(*read, valid)
     else:
         starts = _find(event_type, data, offsets, status)
         if present is not None:
             status[~present] = INVALID
         _read_columns(event_type, beside, starts, status, lows, highs)
-    valid = np.empty(n, bool)
-    hard = settle(status, starts, valid)
+        hard = settle(status, starts, valid)
     reader = _reader(event_type, beside)
     if not hard:
         exact = not layout.is_imprecise or not (highs != lows).any()

@@ -173,7 +173,7 @@ class Grid:
     def cubes_of(self, boxes: Boxes) -> Ints:
         """Return the cubes that the boxes touch, sorted. Cost: O(cubes * boxes * d), compiled."""
         lows, highs = self._cube_boxes
-        return np.flatnonzero(_touched(boxes.lows, boxes.highs, lows, highs, self.columns))
+        return _touched(boxes.lows, boxes.highs, lows, highs, self.columns).nonzero()[0]
 
     def cut(self, boxes: Boxes) -> dict[int, Boxes]:
         """Return what lies of the boxes in each cube that they touch, by cube. Cost: O(cubes * boxes * d), compiled.

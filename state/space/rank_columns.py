@@ -103,6 +103,25 @@ def settle(status: Bytes, starts: Ints, valid: Bools) -> int:
 
 
 @njit
+def read_whole(
+    base: int,
+    offsets: Ints,
+    names: int,
+    name_offsets: Ints,
+    kinds: Ints,
+    imprecise: Bools,
+    starts: Ints,
+    status: Bytes,
+    lows: Ranks,
+    highs: Ranks,
+    valid: Bools,
+) -> int:
+    """`read_flat`, then `settle`: where no attribute is a category, a small batch costs one call."""
+    read_flat(base, offsets, names, name_offsets, kinds, imprecise, starts, status, lows, highs)
+    return settle(status, starts, valid)
+
+
+@njit
 def read_categories(
     values: int,
     value_offsets: Ints,

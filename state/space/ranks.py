@@ -35,7 +35,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import date, datetime
 
 from state.space.event_type import Attribute
 
@@ -55,7 +55,7 @@ _SIGN = 1 << 63
 _DOUBLE, _BITS_OF_DOUBLE = struct.Struct("<d").pack, struct.Struct("<q").unpack
 _MICROS_PER_DAY = 86_400_000_000
 _DAYS_BEFORE_1970 = 719_468  # from 0000-03-01, where the years of `_days` begin
-_ORDINAL_1970 = datetime(1970, 1, 1).toordinal()
+_ORDINAL_1970, _ORDINAL_MAX = date(1970, 1, 1).toordinal(), date.max.toordinal()
 _RFC_3339 = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
@@ -314,16 +314,16 @@ def _days(year: int, month: int, day: int) -> int:
 def _timestamp_text(micros: int) -> str | None:
     """RFC 3339 in UTC; None outside the years 0000 to 9999 that it can write."""
     days, rest = divmod(micros, _MICROS_PER_DAY)
-    if not _days(0, 1, 1) <= days <= _days(9999, 12, 31):
+    ordinal = days + _ORDINAL_1970
+    if 1 <= ordinal <= _ORDINAL_MAX:
+        day = date.fromordinal(ordinal).isoformat()
+    elif -366 < ordinal < 1:  # Python's calendar has no year 0: it is as the year 400
+        day = f"0000{date.fromordinal(ordinal + 146_097).isoformat()[4:]}"
+    else:
         return None
-    year = (days + _DAYS_BEFORE_1970) * 400 // 146_097 + 1  # never too small
-    while _days(year, 1, 1) > days:
-        year -= 1
-    month = max(m for m in range(1, 13) if _days(year, m, 1) <= days)
-    day = days - _days(year, month, 1) + 1
     seconds, fraction = divmod(rest, 1_000_000)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{year:04}-{month:02}-{day:02}T{clock}" + (f".{fraction:06}Z" if fraction else "Z")
+    return f"{day}T{clock}" + (f".{fraction:06}Z" if fraction else "Z")
 
 
 # --- text ---------------------------------------------------------------------------------------------------
@@ -411,28 +411,35 @@ def grid_span(attribute: Attribute) -> Span:
     return low, high
 
 
-def last_at_most(attribute: Attribute, literal: int | float, inclusive: bool) -> int:
-    """Return the greatest rank whose value is `<= literal` (`<` if not inclusive), not clipped to the present.
+def last_int_at_most(literal: int | float, inclusive: bool) -> int:
+    """Return the greatest integer that is `<= literal` (`<` if not inclusive), not clipped to what has a rank.
 
-    The literal is compared exactly with what the attribute, a number or timestamp, can hold (docs/filters.md):
-    `volume < 1.5` means `volume <= 1`, and a double is below 2^53 + 1 exactly if it is at most 2^53. Timestamps:
-    microseconds.
+    The literal is compared exactly with what the attribute can hold (docs/filters.md): `volume < 1.5` means
+    `volume <= 1`.
 
-    >>> last_at_most(Attribute("volume", "int"), 1.5, inclusive=False)
+    >>> last_int_at_most(1.5, inclusive=False)
     1
     """
-    kind = attribute.kind
-    if kind != "float":
-        assert kind in ("int", "timestamp"), attribute
-        if literal.__class__ is int:
-            return literal if inclusive else literal - 1  # type: ignore[return-value]
-        assert math.isfinite(literal), "refused before: an overflowing literal"
-        return math.floor(literal) if inclusive else math.ceil(literal) - 1
+    if literal.__class__ is int:
+        return literal if inclusive else literal - 1  # type: ignore[return-value]
+    assert math.isfinite(literal), "refused before: an overflowing literal"
+    return math.floor(literal) if inclusive else math.ceil(literal) - 1
+
+
+def last_float_at_most(literal: int | float, inclusive: bool) -> int:
+    """Return the greatest rank of a double that is `<= literal` (`<` if not inclusive), not clipped to the present.
+
+    Compared exactly: a double is below 2^53 + 1 exactly if it is at most 2^53.
+
+    >>> float_unrank(last_float_at_most(2**53 + 1, inclusive=False)) == 2.0**53
+    True
+    """
+    if literal.__class__ is float:  # a double itself
+        return float_rank(literal) if inclusive else float_rank(literal) - 1
     try:
         nearest = float(literal)
     except OverflowError:
         return PRESENT_MAX if literal > 0 else ABSENT
-    assert math.isfinite(nearest), "refused before: an overflowing literal"
     # Python compares int with float exactly: this tells on which side of the literal its nearest double lies.
     holds = nearest <= literal if inclusive else nearest < literal
     return float_rank(nearest) if holds else float_rank(nearest) - 1

@@ -21,6 +21,7 @@ from state.control.part import Part
 from state.control.protocol import Advertised, Amend, Change, Entry, Expire, Forget, Renew, Resync, decode, encode
 from state.control.streams import Outbox, seeds
 from state.errors import HilcastError
+from state.index_delta import IndexDelta, encode_delta
 from state.index_mark import Mark
 from state.keys import Key, home_key, index_keys, shard
 from state.messages import Output, Record
@@ -949,6 +950,58 @@ def who_knows_a_vector_reads_what_changed(url, prefix):
     assert index.look(2, known).versions == {}
 
 
+def a_delta_is_written_on_what_it_was_made_from(url, prefix):
+    """Whatever else Redis holds, or has lost, all of the index is written; a batch that is repeated writes nothing."""
+    config, key = config_of(prefix, url), Key("b1", "t", "cube:0")
+    index, client, wholes = RedisIndex(config, keys=lambda: RING), redis.Redis.from_url(url), []
+
+    def part(stamp):
+        return CompiledPart.of(2, [], {}, [], stamp)
+
+    def write(since, stamp, batch):
+        delta = encode_delta(IndexDelta(since=since, put=part(stamp)))
+
+        def whole():
+            wholes.append(stamp)
+            return compile_part(part(stamp))
+
+        written = index.publish_deltas(key, [delta], whole, 1, batch, {}, {})
+        run, vector = index.vector(1)
+        read = index.load([key], 1, run)[0]
+        assert read is not None
+        assert (read[0], read[1].stamp, vector[str(key)].epoch) == (f"1.{batch}", stamp, f"1.{batch}")
+        found, wholes[:] = list(wholes), []
+        assert written > 0 or not found
+        return found
+
+    index.publish({key: compile_part(part(b"a"))}, 1, 1)
+    assert write(b"a", b"b", 2) == []
+    assert write(b"a", b"c", 3) == [b"c"], "there is b"
+    assert write(b"c", b"d", 4) == []
+    before = index.vector(1)
+    assert write(b"c", b"d", 4) == [], "it is there already"
+    assert index.vector(1) == before
+    client.delete(f"{prefix}:b1:t:cube:0:index:1")
+    assert write(b"d", b"e", 5) == [b"e"], "the base is lost"
+    client.delete(f"{prefix}:b1:t:cube:0:deltas:1")
+    assert write(b"e", b"f", 6) == [b"f"], "the deltas are lost"
+    client.hset(index.vector_key(1), str(key), f"1.6.{'0' * 40}")
+    assert write(b"f", b"g", 7) == [b"g"], "it is of another run of Redis"
+    client.hdel(index.vector_key(1), str(key))
+    assert write(b"g", b"h", 8) == [b"h"], "the entry of the vector is lost"
+    looked = index._head(key, 1)
+    assert write(b"h", b"i", 9) == []
+    index._head = lambda key, generation: looked
+    assert write(b"h", b"k", 10) == [b"k"], "somebody else was faster"
+    del index._head
+    assert write(b"k", b"l", 11) == []
+    assert _refused(lambda: write(b"l", b"m", 10)) == "index-superseded", (
+        "it is signed by ours, though the base is older"
+    )
+    wholes.clear()
+    assert write(b"l", b"m", 12) == []
+
+
 PURE = [
     home_alone_decides_what_is_stale,
     a_tombstone_keeps_the_version,
@@ -1005,4 +1058,5 @@ ON_REDIS = [
     a_forged_pointer_is_not_followed,
     every_write_counts_one_up,
     who_knows_a_vector_reads_what_changed,
+    a_delta_is_written_on_what_it_was_made_from,
 ]

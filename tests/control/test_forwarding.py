@@ -14,7 +14,7 @@ from state.config import parse
 from state.control.context import Context
 from state.control.facts import Fact
 from state.control.fates import HELD_BACK, READABLE_MAX, READABLE_RANGED_MAX
-from state.control.handle import handle
+from state.control.handle import handle, whole_index
 from state.control.part import decode_state
 from state.control.protocol import Advertised, Change, Entry, Republish, decode, encode
 from state.control.rebuild import rebuild
@@ -90,6 +90,11 @@ class Bench:
             here |= {entry.id: unpack(entry.geometry) for entry in told.entries}
             for id in told.removed:
                 here.pop(id, None)
+
+    @property
+    def index(self):
+        """All of the index."""
+        return whole_index(KEY, self.state, self.context)
 
     def subscribe(self, id, box):
         entry = LocalEntry(id, "client", "topic", None, pack(box))
@@ -334,7 +339,7 @@ def test_redis_keeps_the_fates(services, unique):
     index = RedisIndex(bench.config)
     bench.subscribe("s", box(0, 0))
     bench.subscribe("t", box(0, 0, 2, 2))
-    index.publish({KEY: bench.result.index}, 1, 1, {KEY: bench.result.forwarding})
+    index.publish({KEY: bench.index}, 1, 1, {KEY: bench.result.forwarding})
     covered = Fate("covered", ("b/t",))
     assert index.forwarding(KEY, "a", ["b/s", "b/t", "b/u"]) == [covered, FORWARDED, None]
     client = redis.Redis.from_url(services.redis)
@@ -342,7 +347,7 @@ def test_redis_keeps_the_fates(services, unique):
     assert json.loads(client.hget(name, "b/s")) == {"how": "covered", "by": ["b/t"]}
     client.hset(name, "b/t", "forwarded, in the words of another version")
     assert index.forwarding(KEY, "a", ["b/s", "b/t"]) == [covered, None]
-    index.publish({KEY: bench.result.index}, 1, 2, {KEY: {"c": {"b/t": FORWARDED}}})
+    index.publish({KEY: bench.index}, 1, 2, {KEY: {"c": {"b/t": FORWARDED}}})
     assert index.forwarding(KEY, "c", ["b/s", "b/t"]) == [None, FORWARDED]
     assert index.forwarding(KEY, "a", ["b/s"]) == [covered]
     assert index.forwarding(KEY, "nobody", ["b/s"]) == [None]
@@ -356,13 +361,54 @@ def test_redis_keeps_the_figures(services, unique):
     index = RedisIndex(bench.config)
     bench.subscribe("s", box(0, 0))
     bench.subscribe("t", box(0, 0, 2, 2))
-    index.publish({KEY: bench.result.index}, 1, 1, reduced={KEY: bench.result.reduced})
+    index.publish({KEY: bench.index}, 1, 1, reduced={KEY: bench.result.reduced})
     both = [(KEY, "a"), (KEY, "c")]
     assert index.reduced(both) == [bench.counted["a"], bench.counted["c"]]
     client = redis.Redis.from_url(services.redis, decode_responses=True)
     assert client.hget(f"{unique}:b:t:cube:0:reduction:a", "withheld") == "1"
     assert "PART:reduction:NEIGHBOUR" in client.get(f"{unique}:help")
-    index.publish({KEY: bench.result.index}, 1, 2, reduced={KEY: {"c": {}}})
+    index.publish({KEY: bench.index}, 1, 2, reduced={KEY: {"c": {}}})
     assert index.reduced([*both, (KEY, "nobody")]) == [bench.counted["a"], {}, {}]
     index.close()
     client.close()
+
+
+@pytest.mark.parametrize("reduction", ["covering", "mics"])
+def test_what_people_read_changes_with_the_index(reduction, services, unique):
+    """Written by difference, it says the same as if all of it had been written."""
+    bench = Bench(reduction, prefix=unique, redis=services.redis)
+    index, client = RedisIndex(bench.config), redis.Redis.from_url(services.redis, decode_responses=True)
+    draw, wholes = random.Random(4), 0
+
+    def whole():
+        nonlocal wholes
+        wholes += 1
+        return bench.index
+
+    def read():
+        names = {what: f"{unique}:b:t:cube:0:{what}" for what in ("meta", "local", "links")}
+        said = {what: client.hgetall(name) for what, name in names.items()}
+        return said | {"meta": {name: text for name, text in said["meta"].items() if name != "built"}}
+
+    for batch in range(1, 60):
+        id, where = f"s{draw.randrange(9)}", box(draw.randrange(8), draw.randrange(8))
+        asked = where if reduction == "covering" else bench.grid.ranges(where)
+        bench.send(_drawn(bench, draw, id, where, asked))
+        index.publish_deltas(KEY, bench.result.deltas, whole, 1, batch, {}, {})
+        by_difference = read()
+        index.publish({KEY: bench.index}, 1, batch)
+        assert read() == by_difference
+    assert wholes < 5
+    index.close()
+    client.close()
+
+
+def _drawn(bench, draw, id, where, asked):
+    kind = draw.randrange(4)
+    if kind == 0:
+        return bench.change(local=[LocalEntry(id, "client", "topic", draw.choice((None, "x = 3")), pack(where))])
+    if kind == 1:
+        return bench.change(removed=[id])
+    if kind == 2:
+        return bench.change("a/t/cube:0", entries=[Entry(f"a/{id}", pack(asked))])
+    return bench.change("a/t/cube:0", removed=[f"a/{id}"])

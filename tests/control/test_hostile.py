@@ -32,10 +32,16 @@ from state.control.protocol import (
 )
 from state.control.streams import Outbox
 from state.errors import StateUnreadable
-from state.fitting import misfits, record_bytes
+from state.fitting import clipped, misfits, record_bytes
 from state.keys import UNROUTABLE, Key, home_key
-from state.limits import OUTPUT_BYTES_MAX, PUBLISHER_BYTES_MAX
-from state.messages import Output, Record
+from state.limits import (
+    CLIPPED_BYTES,
+    HEADER_OVERHEAD_BYTES,
+    INBOX_BYTES_MAX,
+    OUTPUT_BYTES_MAX,
+    PUBLISHER_BYTES_MAX,
+)
+from state.messages import Output, Record, content_bytes
 from state.space.boxes import Boxes
 from state.space.packing import Packed, pack
 from state.topics import Topics
@@ -94,6 +100,34 @@ def test_a_letter_is_cut_value_first_then_headers_then_key():
         assert (small in letter.headers) == (small in record.headers)
         assert record.key.startswith(letter.key)
         assert record.value.startswith(letter.value)
+
+
+@pytest.mark.parametrize("withdraws", [False, True])
+def test_what_is_larger_than_a_control_record_may_be_is_refused(withdraws):
+    """Up to a limit of key, value and headers together it is taken; beyond it is `too-large`, whole or clipped."""
+    note = b'{"client": "alice", "filter": "x < 5", "note": "'
+    for over, expected in [(0, "withdrawn" if withdraws else "accepted"), (1, "refused")]:
+        room = INBOX_BYTES_MAX + over - len(b"b1/t/s1") - len(b"pad") - HEADER_OVERHEAD_BYTES
+        value = None if withdraws else note + b"n" * 1000 + b'"}'
+        record = inbox(value, headers=(("pad", b"p" * (room - len(value or b""))),))
+        for sent in (record, clipped(record, INBOX_BYTES_MAX)):
+            result = handle(str(HOME), None, [sent], CONTEXT)
+            ((kind, code),), letters = answers(result)
+            assert (kind, code, letters) == (expected, *(("too-large", ["too-large"]) if over else (None, [])))
+
+
+def test_a_clipped_record_is_small():
+    """Whatever part of it is large, what is left of a record fits a few pages, and says what is missing."""
+    for record, said in [
+        (inbox(b"v" * 1_100_000), b"value"),
+        (inbox(GOOD, b"k" * 1_100_000), b"key"),
+        (inbox(None, headers=(("h", b"h" * 1_100_000),)), b"headers"),
+        (inbox(b"v" * 600_000, b"k" * 600_000, headers=(("h", b"1"),)), b"value,headers,key"),
+    ]:
+        left = clipped(record, INBOX_BYTES_MAX)
+        assert content_bytes(left) < 3 * CLIPPED_BYTES
+        assert left.headers == (("hilcast_truncated", said),)
+        assert left.place == record.place
 
 
 def test_a_publisher_has_a_name_of_bounded_length():
@@ -215,7 +249,7 @@ def test_deep_json_is_answered(depth, opening, closing, member):
     assert (first[0] == "refused") == (len(letters) == 1)
     levels = depth * opening.count("{") + depth * opening.count("[")
     if levels > 128:
-        assert first == ("refused", "bad-json")
+        assert first == ("refused", "too-large" if len(value) > INBOX_BYTES_MAX - 100 else "bad-json")
     elif "note" in member:
         assert first == ("accepted", None)
     assert result.faults == []

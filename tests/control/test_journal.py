@@ -4,15 +4,16 @@ import random
 
 import pytest
 
-from state.compiled_part import LocalEntry
+from state.compiled_part import LocalEntry, load_part
 from state.config import parse
 from state.control import journal, part
 from state.control.context import Context
-from state.control.handle import handle
+from state.control.handle import handle, whole_index
 from state.control.journal import Kept
 from state.control.part import Part
 from state.control.protocol import Change, Entry, Resync, encode
 from state.errors import StateUnreadable
+from state.index_delta import amended, decode_delta
 from state.keys import Key
 from state.messages import Record
 from state.space.boxes import Boxes
@@ -30,7 +31,7 @@ advertisements = {advertisements}
 [types.t.attributes]
 x = {{ kind = "int", min = 0, max = 1048575 }}
 """
-COSTS = ("entries_touched", "state_bytes_read", "state_bytes_written")
+COSTS = ("entries_touched", "state_bytes_read", "state_bytes_written", "index_bytes_written")
 
 
 def context_of(reduction="covering", share=journal.SEALED_SHARE, advertisements="false"):
@@ -98,7 +99,7 @@ def test_whoever_handles_a_batch_says_and_keeps_the_same(reduction):
             results.append(handle(str(KEY), state, records, one))
         assert len({result.state for result in results}) == 1
         assert all(result.outputs == results[0].outputs for result in results)
-        assert all(result.index == results[0].index for result in results)
+        assert all((result.index, result.deltas) == (results[0].index, results[0].deltas) for result in results)
         sealings += state is None or not results[0].state.startswith(state)
         state = results[0].state
     assert 1 < sealings < 40
@@ -114,7 +115,8 @@ def test_a_batch_that_is_repeated_begins_with_the_bytes_it_is_given():
     records = [streams.change(local=[local("s0", 500)], removed=["s1"])]
     once = handle(str(KEY), first.state, records, context)
     again = handle(str(KEY), first.state, records, context)
-    assert (once.state, once.outputs, once.index) == (again.state, again.outputs, again.index)
+    assert (once.state, once.outputs, once.deltas) == (again.state, again.outputs, again.deltas)
+    assert once.deltas
     assert again.figures["state_bytes_read"] == len(first.state)
 
 
@@ -181,10 +183,26 @@ def costs_of(count):
 
 
 def test_a_change_costs_what_it_concerns():
-    """Replacing one subscription among 1,000 and among 100,000 touches, reads and writes the same."""
-    few = costs_of(1000)
-    assert few == costs_of(100_000)
+    """Replacing one subscription among 1,000 and among 100,000 touches, reads and writes the same, of the index too."""
+    few, many = costs_of(1000), costs_of(100_000)
+    # how many there are is said to people, in numbers of another length
+    assert 0 < many.pop("index_bytes_written") - few.pop("index_bytes_written") < 20
+    assert few == many
     assert few["state_bytes_written"] < 200
+
+
+def test_what_is_written_of_an_index_is_what_changed():
+    """A delta of one subscription among 100,000 is a few hundred bytes, and makes of the index what the state is."""
+    context = context_of()
+    streams = Streams(context)
+    state = handle(str(KEY), None, [streams.change(local=[local(f"s{i}", 10 * i) for i in range(300)])], context).state
+    base = load_part(whole_index(KEY, state, context))
+    for record in (streams.change(local=[local("s3", 31)]), streams.change(removed=["s4", "s5"])):
+        result = handle(str(KEY), state, [record], context)
+        assert result.index is None
+        assert sum(map(len, result.deltas)) < 600
+        base, state = amended(base, map(decode_delta, result.deltas)), result.state
+        assert base == load_part(whole_index(KEY, state, context))
 
 
 def test_a_state_is_sealed_now_and_then():

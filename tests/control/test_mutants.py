@@ -102,7 +102,12 @@ REDIS_MUTANTS = [
      "ring.believes(signature, b'index', name.encode(), run.encode(), epoch, blob)", "True"),
     (musts.a_forged_index_is_not_used, "_seal", "run.encode()", "b''"),
     (musts.a_forged_index_is_not_used, "RedisIndex._clear",
-     "claimed is not None and opened is not None and _batch(opened[0]) >= claimed.batch", "True"),
+     "claimed is not None and self._borne_out(name, generation, run) >= claimed.batch", "True"),
+    (musts.a_delta_is_written_on_what_it_was_made_from, "RedisIndex._append",
+     "(version.generation, version.run) != (ours.generation, ours.run)", "False"),
+    (musts.a_delta_is_written_on_what_it_was_made_from, "RedisIndex._borne_out", "_batch(one[0])", "0"),
+    (musts.a_delta_is_written_on_what_it_was_made_from, "RedisIndex.publish_deltas",
+     "head.stamp == read[-1].stamp", "False"),
     (musts.a_forged_pointer_is_not_followed, "RedisIndex._genuine",
      "ring.believes(signature, b'pointer', *self._field(field, stored))", "True"),
     (musts.who_knows_a_vector_reads_what_changed, "RedisIndex.look", "run != known.run", "False"),
@@ -113,6 +118,7 @@ SCRIPTS = [
     (musts.who_was_superseded_writes_nothing, "_PUBLISH", "return generation"),
     (musts.routing_never_goes_back_to_an_older_generation, "_POINT", "return generation"),
     (musts.every_write_counts_one_up, "_PUBLISH", WRITES_COUNTED),
+    (musts.a_delta_is_written_on_what_it_was_made_from, "_PUBLISH", "return 'whole'"),
     (musts.who_knows_a_vector_reads_what_changed, "_PUBLISH", "redis.call('ZADD', KEYS[4], count, ARGV[1])"),
 ]
 

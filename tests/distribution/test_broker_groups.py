@@ -79,7 +79,7 @@ def test_everybody_interested_is_served_once_and_by_a_topic_it_reads(given, n, t
     batch = decode(TYPES["t"], values)
     ranks, matches = batch.ranks, junction.interested(batch, np.arange(len(values)))
     shared = Sharing(assignment).share(junction, "t", ranks, matches)
-    served = [(int(r), junction.ids[n]) for r, n, s in zip(*matches, shared.single, strict=True) if s]
+    served = [(int(r), junction.roll.id(int(n))) for r, n, s in zip(*matches, shared.single, strict=True) if s]
     for message in shared.messages:
         assert set(message.matched) <= set(readers[message.group])
         for client, ids in message.matched.items():
@@ -87,7 +87,7 @@ def test_everybody_interested_is_served_once_and_by_a_topic_it_reads(given, n, t
                 served.append((message.row, id))
                 assert given[int(id[1:])][0] == client
                 assert given[int(id[1:])][2], "opted in"
-    assert sorted(served) == sorted((int(r), junction.ids[n]) for r, n in zip(*matches, strict=True))
+    assert sorted(served) == sorted((int(r), junction.roll.id(int(n))) for r, n in zip(*matches, strict=True))
     assert len({(m.row, m.group) for m in shared.messages}) == len(shared.messages)
     if shared.figures:
         assert shared.figures == counted_by_hand(shared, assignment, junction, ranks, matches)
@@ -108,8 +108,8 @@ def counted_by_hand(shared, assignment, junction, ranks, matches):
     groups = assignment.types["t"]
     cells = np.frombuffer(groups.cells, "<i8").tolist()
     for row in set(matches.rows.tolist()):
-        interested = {junction.clients[n] for r, n, _ in pairs if r == row and junction.grouped[n]}
-        alone = {junction.clients[n] for r, n, single in pairs if r == row and single and junction.grouped[n]}
+        interested = {junction.roll.client(int(n)) for r, n, _ in pairs if r == row and junction.grouped[n]}
+        alone = {junction.roll.client(int(n)) for r, n, single in pairs if r == row and single and junction.grouped[n]}
         counted["unicast"] += len(alone)
         cell = int(cell_grid(TYPES["t"], np.empty((0, 2), np.int64)).cells_of(ranks[row : row + 1])[0])
         label = np.frombuffer(groups.labels, "<i8")[cells.index(cell)] if cell in cells else -1

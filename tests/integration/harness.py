@@ -13,7 +13,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from infra.local import jars
+from infra.local import class_archive
 from producers.fence import Fence
 from state.config import load
 
@@ -36,7 +36,7 @@ class RunningJob:
     def launch(self) -> RunningJob:
         """Start it, and do not wait."""
         command = self.command()
-        environment = {**os.environ, "HILCAST_SPARK_JARS": jars.spark_jars(), **self.environment}
+        environment = {**os.environ, **class_archive.spark_environment(), **self.environment}
         self.output = self.log.with_suffix(".out")
         with self.log.open("ab") as log, self.output.open("wb") as out:
             self.process = subprocess.Popen(
@@ -212,5 +212,18 @@ class Wire:
                     place = line["partition"]
                     covered.setdefault(place, set()).update(range(line["first"], line["last"] + 1))
             return sum(map(len, covered.values())) >= count
+
+        return self.until("routed", enough, timeout_s)
+
+    def drained(self, *topics, timeout_s=120.0):
+        """Wait until the routing log accounts for everything that these topics hold."""
+
+        def enough(records):
+            places = {(r.json["topic"], r.json["partition"]): 0 for r in records}
+            for record in records:
+                line = record.json
+                place = line["topic"], line["partition"]
+                places[place] = max(places[place], line["last"] + 1)
+            return all(places.get((r.topic, r.partition), 0) > r.offset for r in self.read(*topics))
 
         return self.until("routed", enough, timeout_s)

@@ -18,10 +18,13 @@ from pathlib import Path
 
 import pyspark
 
+from infra.local import class_archive
 from infra.local.ports import free_port
 from infra.secret_files import write_secret
 
 HOME = Path(pyspark.__file__).parent
+QUICK = " ".join(class_archive.options(class_archive.path("spark")))
+"""An image would have an archive of its own."""
 
 
 class SparkCluster:
@@ -49,6 +52,7 @@ class SparkCluster:
             "spark.executor.cores": "2",
             "spark.cores.max": "4",
             "spark.executor.memory": "1g",
+            "spark.executor.extraJavaOptions": QUICK,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
@@ -133,6 +137,7 @@ class SparkCluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(folder / "scratch"),
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
         }
         command = [
             str(HOME / "bin" / "spark-class"),

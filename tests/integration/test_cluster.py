@@ -1,7 +1,8 @@
-"""Every reduction, with and without advertisements and groups, on a Spark cluster and real services, while it changes.
+"""Every reduction, half of them with advertisements, and groups, on Spark clusters and real services, while it changes.
 
-A master and two workers with directories of their own: executors share Kafka, Redis and the checkpoint, nothing else;
-not even this checkout, for our code comes from the driver. The checkpoint lies on a file system of another scheme.
+Two deployments make the overlay, each on a cluster of its own: one by `hilcast run`, one by `spark-submit`. A cluster
+is a master and workers with directories of their own: executors share Kafka, Redis and the checkpoint, nothing else;
+not even this checkout, for our code comes from the driver. The checkpoints lie on a file system of another scheme.
 
 Each event has subscriptions that must bring it and others that may, those that are being changed: what is possible are
 the states between two fences. Missing is a must that was not delivered, wrong is what not even a may explains.
@@ -13,6 +14,7 @@ import json
 import os
 import random
 import signal
+import sys
 import time
 from collections import defaultdict
 
@@ -20,11 +22,13 @@ import pytest
 import redis
 
 from benchmarks.workloads.mixed import events, filters
+from infra.local import jars
+from producers import cli
 from state.config import load
 from state.messages import read_members
 from tests import oracle
-from tests.integration.harness import RunningJob, Wire
-from tests.integration.spark_cluster import SparkCluster
+from tests.integration.harness import ROOT, RunningJob, Wire
+from tests.integration.spark_cluster import HOME, SparkCluster
 
 BROKERS = ["b1", "b2", "b3", "b4", "b5"]
 LINKS = [["b1", "b2"], ["b2", "b3"], ["b2", "b4"], ["b4", "b5"]]
@@ -43,14 +47,17 @@ VARIANTS = {
 GROUPS = "[distribution.b2]\ngroups = 3\nregroup_s = 2\n[distribution.b5]\ngroups = 2\nbroadcast = 0.4\nregroup_s = 2\n"
 STANDING = {"low": ("price < 500", ["b1", "b4"]), "high": ("NOT (price < 500)", ["b3", "b5"])}
 """Publishers whose advertisements stay: what each promises, and where."""
-CHECKPOINT = "viewfs:///shared/checkpoint"
+HOSTS = {"east": ["b1", "b2", "b3"], "west": ["b4", "b5"]}
+BETWEEN = ("link.b2.b4", "link.b4.b2")
+"""What the deployments tell each other of events."""
+CHECKPOINT = "viewfs:///shared/{}"
 """Hadoop's own, mapped to a directory: to the job it is as foreign as `hdfs://`."""
 PATIENCE_S = 600.0
 """New executors start from nothing: interpreters, our code, kernels, index."""
 IDS = 14
 """Subscriptions of each type; the first half stays as it was first."""
-RATE = 30
-"""Events of each type and second; each reduction has two types, with and without advertisements."""
+RATE = 60
+"""Events of each type and second."""
 CHANGES = 102
 """Changes of each type."""
 
@@ -75,19 +82,12 @@ side = {{ kind = "category", values = ["buy", "sell", "none"] }}
 class Churn:
     """Clients and publishers, and what the possible states of the subscriptions let each event bring."""
 
-    def __init__(self, services, folder, prefix, cluster):
+    def __init__(self, services, folder, prefix, clusters):
         self.rng = random.Random(11)
-        self.path = folder / "hilcast.toml"
-        where = {"prefix": prefix, "kafka": services.kafka, "redis": services.redis, "checkpoint": CHECKPOINT}
-        lines = ["[deployment]", *(f"{k} = {json.dumps(v)}" for k, v in where.items())]
-        lines += ["[overlay]", f"brokers = {json.dumps(BROKERS)}", f"links = {json.dumps(LINKS)}"]
-        lines += ["[settings]", "home_shards = 1", "wide_shards = 1", f"master = {json.dumps(cluster.master)}"]
         (folder / "shared").mkdir()
-        spark = cluster.settings | {"spark.hadoop.fs.viewfs.mounttable.default.link./shared": f"file://{folder}/shared"}
-        lines += ["[spark]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in spark.items()), GROUPS]
-        for name, variant in VARIANTS.items():
-            lines += [type_text(name, *variant, False), type_text(f"{name}.advertised", *variant, True)]
-        self.path.write_text("\n".join(lines))
+        for name, cluster in clusters.items():
+            self.configure(services, folder, prefix, name, cluster)
+        self.path = folder / "east.toml"
         self.types = load(self.path).types
         self.prefix, self.wire = prefix, Wire(services.kafka, prefix)
         some = self.types["none"]
@@ -101,6 +101,20 @@ class Churn:
         self.must, self.may = {}, {}
         self.lost = 0
         """Deliveries that `probabilistic` may lose, and lost."""
+
+    def configure(self, services, folder, prefix, name, cluster):
+        """Write the configuration of one deployment, hosting its brokers on its cluster."""
+        where = {"name": name, "prefix": prefix, "kafka": services.kafka, "redis": services.redis}
+        where |= {"checkpoint": CHECKPOINT.format(name), "hosts": HOSTS[name]}
+        lines = ["[deployment]", *(f"{k} = {json.dumps(v)}" for k, v in where.items())]
+        lines += ["[overlay]", f"brokers = {json.dumps(BROKERS)}", f"links = {json.dumps(LINKS)}"]
+        lines += ["[settings]", "home_shards = 1", "wide_shards = 1", f"master = {json.dumps(cluster.master)}"]
+        spark = cluster.settings | {"spark.hadoop.fs.viewfs.mounttable.default.link./shared": f"file://{folder}/shared"}
+        lines += ["[spark]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in spark.items()), GROUPS]
+        for place, (type_name, variant) in enumerate(VARIANTS.items()):
+            advertised = place % 2 == 1
+            lines.append(type_text(f"{type_name}.advertised" if advertised else type_name, *variant, advertised))
+        (folder / f"{name}.toml").write_text("\n".join(lines))
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -155,6 +169,7 @@ class Churn:
         self.wire.flush()
         self.wire.routed(self.sent, timeout_s=PATIENCE_S)
         job.wait(PATIENCE_S)
+        self.wire.drained(*BETWEEN, timeout_s=PATIENCE_S)  # what crosses late would be judged by what comes then
         of_type = defaultdict(list)
         for (name, number), states in self.possible.items():
             of_type[name].append((number, states[:]))
@@ -208,59 +223,93 @@ def steadily(churn, seconds, changes):
     churn.wire.flush()
 
 
+class SubmittedJob(RunningJob):
+    """The same job as `spark-submit` starts it (docs/operations.md)."""
+
+    def __init__(self, path, cluster):
+        super().__init__(path)
+        self.master = cluster.master
+        self.environment = {"PYSPARK_PYTHON": str(cluster.python), "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+    def command(self):
+        main = ROOT / "infra" / "kubernetes" / "main.py"
+        submit = [str(HOME / "bin" / "spark-submit"), "--master", self.master, "--jars", jars.spark_jars()]
+        return [*submit, str(main), str(self.path)]
+
+
 @pytest.mark.services
 def test_no_reduction_has_a_gap_while_everything_changes(services, tmp_path, unique):
-    """200 changes of each reduction under 60 events a second, then every fault: nothing missing, nothing wrong."""
-    cluster = SparkCluster(tmp_path / "cluster")
-    job = None
+    """100 changes of each reduction under 60 events a second, then every fault: nothing missing, nothing wrong."""
+    clusters = {name: SparkCluster(tmp_path / f"{name}-cluster") for name in HOSTS}
+    cluster = clusters["east"]
+    jobs = []
     try:
-        churn = Churn(services, tmp_path, unique, cluster)
-        job = RunningJob(churn.path)
+        churn = Churn(services, tmp_path, unique, clusters)
+        job, other = RunningJob(churn.path), SubmittedJob(tmp_path / "west.toml", clusters["west"])
         job.environment = {"PYSPARK_PYTHON": str(cluster.python)}
+        jobs = [job, other]
         cluster.add("one")
         cluster.add("two")
-        job.start(PATIENCE_S)
+        clusters["west"].add("four")
+        for each in jobs:
+            each.launch()
+        for each in jobs:
+            each.until_ready(PATIENCE_S)
         assert all(len(cluster.executors(name)) == 1 for name in ("one", "two")), "both work"
-        assert not cluster.told(), "who lists processes learns no secret"
-        churn.advertise()
-        for name in churn.types:
-            for number in range(IDS):
-                churn.change(name, number)
-        churn.fence(job)
-        for _ in range(2):  # a fence now and then keeps apart what is possible
-            steadily(churn, 2.0, CHANGES // 2)
-            churn.fence(job)
-        assert churn.compare() > 0, "some were served together"
-        must = len(churn.must)
-        assert must > churn.sent / 5
-        assert any(churn.may[k] - churn.must.get(k, set()) for k in churn.may), "something was changing"
-
-        (executor,) = cluster.executors("one")
-        steadily(churn, 1.0, 10)
-        os.kill(executor, signal.SIGKILL)
-        steadily(churn, 1.0, 10)
-        churn.fence(job)
-        cluster.lose("two")
-        redis.Redis.from_url(services.redis).client_pause(2000)
-        steadily(churn, 1.0, 10)
-        cluster.add("three")
-        churn.fence(job)
-        assert job.process.poll() is None, "the driver has not ended"
-
-        job.kill()
-        steadily(churn, 1.0, 10)
-        job.start(PATIENCE_S)
-        redis.Redis.from_url(services.redis).flushall()
-        steadily(churn, 1.0, 10)
-        churn.fence(job)
-        churn.compare()
-        assert len(churn.must) > must
-        assert churn.lost <= 0.05 * len(churn.must)
+        assert len(clusters["west"].executors("four")) == 1
+        assert not [line for each in clusters.values() for line in each.told()], "who lists processes learns no secret"
+        through_changes(churn, job)
+        through_faults(churn, job, cluster, services)
+        assert [each.process.poll() for each in jobs] == [None, None], "no driver has ended"
         assert job.stop() == 0
-        shipped = [path.parts for path in cluster.folder.glob("*/app-*/*/hilcast-code")]
-        assert {"one", "two", "three"} <= {part for parts in shipped for part in parts}, "each executor had our code"
-        assert [path.name for path in (tmp_path / "shared" / "checkpoint").glob("owner.*")] == ["owner.1"]
+        shipped = [path.parts for path in tmp_path.glob("*-cluster/*/app-*/*/hilcast-code")]
+        each = {"one", "two", "three", "four"}
+        assert each <= {part for parts in shipped for part in parts}, "each executor had our code"
+        assert [path.name for path in (tmp_path / "shared" / "east").glob("owner.*")] == ["owner.1"]
+        assert cli.main(["verify", "--config", str(churn.path)]) == 0
     finally:
-        if job is not None:
-            job.end()
-        cluster.close()
+        for each in jobs:
+            each.end()
+        for each in clusters.values():
+            each.close()
+
+
+def through_changes(churn, job):
+    """Everything changes under events."""
+    churn.advertise()
+    for name in churn.types:
+        for number in range(IDS):
+            churn.change(name, number)
+    churn.fence(job)
+    for _ in range(2):  # a fence now and then keeps apart what is possible
+        steadily(churn, 2.0, CHANGES // 2)
+        churn.fence(job)
+    assert churn.compare() > 0, "some were served together"
+    assert len(churn.must) > churn.sent / 5
+    assert any(churn.may[k] - churn.must.get(k, set()) for k in churn.may), "something was changing"
+
+
+def through_faults(churn, job, cluster, services):
+    """An executor killed, a worker lost and another one added, Redis held and then emptied, the driver killed."""
+    must = len(churn.must)
+    (executor,) = cluster.executors("one")
+    steadily(churn, 1.0, 10)
+    os.kill(executor, signal.SIGKILL)
+    steadily(churn, 1.0, 10)
+    churn.fence(job)
+    cluster.lose("two")
+    redis.Redis.from_url(services.redis).client_pause(2000)
+    steadily(churn, 1.0, 10)
+    cluster.add("three")
+    churn.fence(job)
+    assert job.process.poll() is None, "the driver has not ended"
+
+    job.kill()
+    steadily(churn, 1.0, 10)
+    job.start(PATIENCE_S)
+    redis.Redis.from_url(services.redis).flushall()
+    steadily(churn, 1.0, 10)
+    churn.fence(job)
+    churn.compare()
+    assert len(churn.must) > must
+    assert churn.lost <= 0.05 * len(churn.must)

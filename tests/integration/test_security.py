@@ -748,6 +748,8 @@ def test_no_secret_is_anywhere(secured, capsys):
             b"string": lambda name: [link.get(name)],
             b"hash": lambda name: [part for item in link.hgetall(name).items() for part in item],
             b"zset": lambda name: link.zrange(name, 0, -1),
+            b"list": lambda name: link.lrange(name, 0, -1),
+            b"set": lambda name: list(link.smembers(name)),
         }[kind](name)
         clean(name.decode(), b"\n".join([name, *found]))
     lines = command_lines(os.getsid(secured.shell.process.pid))

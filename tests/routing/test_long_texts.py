@@ -98,7 +98,7 @@ def entry(number: int, text: str) -> LocalEntry:
 
 def answers(junction: Junction, batch) -> set[tuple[int, str]]:
     found = junction.exactly(junction.interested(batch, np.arange(len(batch))), batch)
-    return {(row, junction.ids[number]) for row, number in zip(*(column.tolist() for column in found), strict=True)}
+    return {(row, junction.roll.id(number)) for row, number in zip(*(column.tolist() for column in found), strict=True)}
 
 
 @settings(max_examples=150, deadline=None)
@@ -124,7 +124,7 @@ def test_a_hash_keeps_filters_apart_that_share_a_rank() -> None:
     junction = Junction.join(PAGE, Grid.of(PAGE), [CompiledPart.of(3, entries, {}, [])])
     batch = decode(PAGE, [json.dumps({"url": f"{SITE}{i}"}).encode() for i in (7, 70, 700)])
     found = junction.interested(batch, np.arange(3))
-    assert [(row, junction.ids[number]) for row, number in zip(*found, strict=True)] == [(0, "7"), (1, "70")]
+    assert [(row, junction.roll.id(number)) for row, number in zip(*found, strict=True)] == [(0, "7"), (1, "70")]
 
 
 @given(st.lists(st.one_of(st.text(), st.none(), st.integers()), min_size=1, max_size=5), st.booleans())

@@ -20,8 +20,9 @@ from state.control.home import Home
 from state.control.journal import Kept
 from state.control.part import Part
 from state.control.protocol import Advertised
+from state.index_delta import box_rows
 from state.keys import Key, index_keys
-from state.space.packing import Packed, pack
+from state.space.packing import BOXES, pack
 from tests.simulation.world import World
 
 
@@ -153,11 +154,13 @@ class Inside:
     def check_index(self, key: Key, cube: Part) -> None:
         """What routing uses is the state, compiled."""
         index = self.world.host(key.broker).index[key]
-        assert _comparable(index) == _comparable(cube.compiled()), f"the index is not the state: {key}"
+        assert comparable(index) == comparable(cube.compiled()), f"the index is not the state: {key}"
 
 
-def _comparable(part: CompiledPart) -> tuple[list[str], Mapping[str, Packed], list[tuple[str, str]], bytes]:
-    return part.ids, part.links, part.advertisements, part.boxes.lows + part.boxes.highs + part.owners
+def comparable(part: CompiledPart) -> tuple[object, ...]:
+    """What a part says, in whatever order it came."""
+    links = {n: sorted(box_rows(p)) if p.kind == BOXES else p for n, p in part.links.items() if p.size}
+    return {entry.id: entry for entry in part.entries()}, links, part.advertisements, part.stamp
 
 
 def _differing(held: Mapping[str, object], right: Mapping[str, object]) -> str:

@@ -33,11 +33,12 @@ from zlib import crc32
 
 import msgspec
 
-from state.compiled_part import CompiledPart, load_part
+from state.compiled_part import CompiledPart
 from state.config import Config
-from state.control.context import Context
+from state.control.agreed import CONFIGURATION
+from state.control.context import Context, Result
 from state.control.facts import Fact, decode_fact, encode_fact, newer
-from state.control.handle import handle
+from state.control.handle import handle, whole_index
 from state.control.journal import Kept
 from state.control.protocol import Amend, Republish, encode
 from state.control.rebuild import Rebuilt, greetings, rebuild
@@ -46,6 +47,7 @@ from state.control.streams import seeds
 from state.distribution.assignment import Assignment
 from state.errors import HilcastError, Quarantined
 from state.fitting import misfits
+from state.index_delta import decode_delta
 from state.keys import UNROUTABLE, Key, home_key, index_keys
 from state.lanes import shared_lanes
 from state.limits import REPAIR_ROUNDS, fence_rounds
@@ -61,10 +63,14 @@ from state.space.encodings.schemas import NO_SCHEMAS, Schemas
 from state.space.grid import Grid
 from state.topics import inboxes, published
 from tests.simulation.keeper import SimulatedKeeper
+from tests.simulation.stored_index import StoredIndex
 from tests.simulation.wire import MARK, Delivery, Event, Outcome, batch_of, mark_of, outputs_of
 
-SHARES = (4, 1, 0, 10**9)
-"""By generation: when states of parts are sealed (`state/control/journal.py`): now and then, often, never, always."""
+SHARES = (1, 4, 0, 10**9)
+"""By generation: when states of parts are sealed (`state/control/journal.py`): seldom, as by default, never, always.
+The first generation is 1: whoever measures a world measures what the job does."""
+FOLDED = (0, 4096, 1000)
+"""By generation: bytes of deltas that are never folded into a new base (`state/index_delta.py`)."""
 WORKERS = 3
 """Processes that keep parts between batches; which of them a key comes to is drawn. The last one always begins anew."""
 PRODUCERS = 2
@@ -159,7 +165,10 @@ class SimulatedDeployment:
         """What others see of the positions; may lie behind."""
         self.planned: dict[str, int] | None = None
         """Where the batch that crashed ends; it is replayed as it was."""
+        self.stored: dict[Key, StoredIndex] = {}
+        """Base and deltas of each part, as Redis has them."""
         self.index: dict[Key, CompiledPart] = {}
+        """The same put together."""
         self.versions: dict[Key, deque[CompiledPart]] = {}
         """Versions of each part that a route task may hold, newest last."""
         self.routed_to: dict[str, int] = defaultdict(int)
@@ -321,9 +330,9 @@ class SimulatedDeployment:
         self.positions = defaultdict(int, {topic: committed.get(topic, 0) for topic in self.inboxes})
         self.positions[self.config.topics.control] = control
         self.batch, self.states, self.planned = 0, {}, None
-        self.index, self.versions, self.assignments, self._junctions = {}, {}, {}, {}
+        self.stored, self.index, self.versions, self.assignments, self._junctions = {}, {}, {}, {}, {}
         for text, blob in rebuilt.indexes.items():
-            self._put_in_force(Key.parse(text), load_part(blob))
+            self._put_in_force(Key.parse(text), StoredIndex(blob, ()))
 
     def _live(self) -> None:
         """Begin a life of the driver."""
@@ -387,8 +396,8 @@ class SimulatedDeployment:
             if result.state is not None:
                 states[key] = result.state
             outputs[number % PRODUCERS if rng is not None else 0] += result.outputs
-            if result.index is not None:
-                self._put_in_force(Key.parse(key), load_part(result.index))
+            if result.index is not None or result.deltas:
+                self._publish(Key.parse(key), result, context)
                 if not self.quiet:
                     self.world.watch(self, Key.parse(key))
         self._unwritten = self._write(outputs, rng, crash)
@@ -499,8 +508,20 @@ class SimulatedDeployment:
 
     # ── the index ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _put_in_force(self, key: Key, part: CompiledPart) -> None:
-        self.index[key] = part
+    def _publish(self, key: Key, result: Result, context: Context) -> None:
+        """Write what changed of a part's index, or all of it, as the control query does."""
+        stored, index, least = self.stored.get(key), result.index, FOLDED[self.generation % len(FOLDED)]
+        if index is None and stored is not None and stored.append(result.deltas, least):
+            self._put_in_force(key, stored)
+            return
+        if index is None or result.deltas:
+            assert result.state is not None
+            index = whole_index(key, result.state, context)
+        self._put_in_force(key, StoredIndex(index, result.deltas if result.index is None else ()))
+
+    def _put_in_force(self, key: Key, stored: StoredIndex) -> None:
+        part = stored.whole()
+        self.stored[key], self.index[key] = stored, part
         self.versions.setdefault(key, deque(maxlen=VERSIONS_KEPT)).append(part)
 
     def forget_versions(self) -> None:
@@ -511,7 +532,7 @@ class SimulatedDeployment:
         """Let Redis forget some parts or all, and have them written again."""
         share = rng.choice((0.2, 1.0))
         for key in [key for key in self.index if rng.random() < share]:
-            del self.index[key]
+            del self.index[key], self.stored[key]
         if share == 1.0:
             self.assignments = {}
         self.ask_for_index()
@@ -527,20 +548,24 @@ class SimulatedDeployment:
 
     def junctions(self, type_name: str, rng: random.Random | None = None) -> dict[str, Junction]:
         """The hosted brokers, ready to route; with `rng` each part is one of its last versions."""
-        if rng is None:
-            now = {b: {key: self.index[key] for key in self._parts(b, type_name)} for b in self.hosts}
-            return {broker: self._junction(broker, type_name, parts) for broker, parts in now.items()}
-        chosen = {b: {key: rng.choice(self.versions[key]) for key in self._parts(b, type_name)} for b in self.hosts}
-        return {broker: self._junction(broker, type_name, parts) for broker, parts in chosen.items()}
+        found = {broker: self._junction(broker, type_name) for broker in self.hosts}
+        for broker, junction in found.items():
+            keys = self._parts(broker, type_name)
+            if rng is not None:
+                junction.update({key: rng.choice(self.versions[key]) for key in keys})
+                continue
+            read = {key: self.stored[key].follow(junction.stamp(key)) for key in keys}
+            junction.update({key: part for key, (part, _) in read.items() if part is not None})
+            led = {key: deltas for key, (part, deltas) in read.items() if part is None}
+            junction.change({key: [decode_delta(delta) for delta in deltas] for key, deltas in led.items()})
+        return found
 
-    def _junction(self, broker: str, type_name: str, parts: Mapping[Key, CompiledPart]) -> Junction:
+    def _junction(self, broker: str, type_name: str) -> Junction:
         """The junction of a route worker: one that lives on and takes in what differs."""
-        known = self._junctions.get((broker, type_name))
-        if known is None:
-            known = Junction(self.config.types[type_name], self.grids[type_name])
-            self._junctions[broker, type_name] = known
-        known.update(parts)
-        return known
+        if (broker, type_name) not in self._junctions:
+            made = Junction(self.config.types[type_name], self.grids[type_name])
+            self._junctions[broker, type_name] = made
+        return self._junctions[broker, type_name]
 
     def _parts(self, broker: str, type_name: str) -> list[Key]:
         return [key for key in index_keys(self.config, (broker,)) if key.type == type_name]
@@ -659,6 +684,8 @@ class World:
         last: dict[bytes, Fact] = {}
         for record in genuine_ones(self.log.topics[self.config.topics.registry], self.keyring):
             key = record.key or b""
+            if key == CONFIGURATION:
+                continue
             if record.value is None:
                 last.pop(key, None)
             else:

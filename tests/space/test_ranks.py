@@ -20,7 +20,8 @@ from state.space.ranks import (
     float_rank,
     float_unrank,
     grid_span,
-    last_at_most,
+    last_float_at_most,
+    last_int_at_most,
     present_span,
     rank,
     rank_span,
@@ -259,8 +260,24 @@ def test_comparison_with_numbers_is_exact(attribute: Attribute, value: object, l
     assume(place != ABSENT)
     held = Fraction(float(value) if attribute is FLOAT else value)
 
-    assert (place <= last_at_most(attribute, literal, inclusive=False)) == (held < Fraction(literal))
-    assert (place <= last_at_most(attribute, literal, inclusive=True)) == (held <= Fraction(literal))
+    last = last_int_at_most if attribute is INT else last_float_at_most
+    assert (place <= last(literal, inclusive=False)) == (held < Fraction(literal))
+    assert (place <= last(literal, inclusive=True)) == (held <= Fraction(literal))
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.integers(-62_167_219_200_000_000 - 10**13, 253_402_300_799_999_999 + 10**13))
+@example(-62_167_219_200_000_000)
+@example(-62_167_219_200_000_001)
+@example(-62_135_596_800_000_001)
+@example(253_402_300_799_999_999)
+@example(253_402_300_800_000_000)
+def test_times_are_written_as_they_are_read(micros: int) -> None:
+    """From the first microsecond of the year 0 to the last of 9999; nothing outside."""
+    text = unrank(AT, micros)
+    inside = -62_167_219_200_000_000 <= micros <= 253_402_300_799_999_999
+    assert (text is not None) == inside
+    assert not inside or timestamp_micros(text) == micros
 
 
 RANKS = st.one_of(st.integers(ABSENT, PRESENT_MAX), st.integers(-5, 5), TEXTS.map(text_rank), FLOATS.map(float_rank))

@@ -164,3 +164,16 @@ def test_a_plan_only_goes_forward():
     start = {CONTROL: {"0": 9, "id": "c"}, ALICE: {"0": 5, "id": "a"}}
     end = planned(CONFIG, start, ids, {CONTROL: 4, ALICE: 2}, 10)
     assert end == start
+
+
+def test_what_is_too_large_is_clipped_before_it_is_gathered(cluster, monkeypatch):
+    """Of a flood of large records a task holds little: pieces of them, in batches of bounded bytes."""
+    sizes = [1_200_000, 50_000, 100] * 5
+    records = [Record(ALICE, 0, i, 1000, b"k", b"v" * size, ()) for i, size in enumerate(sizes)]
+    monkeypatch.setattr(inbox_source, "between", lambda transport, spans: iter(records))
+    monkeypatch.setattr(Cluster, "close", lambda self: None, raising=False)
+    monkeypatch.setattr(inbox_source, "BYTES", 100_000)
+    part = Spans([{"topic": ALICE, "first": 0, "end": len(sizes), "id": "a"}])
+    batches = list(cluster.reader().read(part))
+    assert [len(value) for batch in batches for value in batch.column("value").to_pylist()] == [4096, 50_000, 100] * 5
+    assert all(batch.nbytes < 200_000 for batch in batches)

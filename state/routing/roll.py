@@ -1,0 +1,190 @@
+"""The roll of a junction: what the numbers of its subscriptions stand for, as columns.
+
+    number ──> id        the id as it is kept, and how many bytes of that are the client's namespace
+           ──> recipient ──> client, destination
+           ──> text      ──> the filter that decides where boxes cannot, -1: none
+           ──> flags     GROUPED, DOUBTED, UNREADABLE
+           ──> digest    of all that the entry says: two entries are equal if their digests are
+
+Every column only grows. Recipients and texts are found again among what is added at one time, and not beyond that: the
+same client may stand there twice, which who asks must not mind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.arrays import Bools, Ints, Words
+from state.compiled_part import CompiledPart
+from state.shelf import Column, KeptColumn, KeptTexts, Shelf, Texts
+
+GROUPED, DOUBTED, UNREADABLE = 1, 2, 4
+"""Whose client may be served through shared topics; whose boxes are a superset even for points; whose filter cannot be
+read, and who gets nothing."""
+NO_TEXT = -1
+
+
+class KeptRoll(msgspec.Struct, array_like=True, frozen=True):
+    """How a roll is found on a shelf."""
+
+    texts: list[KeptTexts]
+    columns: list[KeptColumn]
+
+    def names(self) -> list[str]:
+        """What it needs of the shelf."""
+        return [name for one in self.texts for name in one.names()] + [column.name for column in self.columns]
+
+
+class Roll:
+    """By number: who has a subscription, where its deliveries go, and what decides about it."""
+
+    def __init__(self) -> None:
+        self.ids, self.clients, self.destinations, self.texts = Texts(), Texts(), Texts(), Texts()
+        self.skip, self.flags = Column(np.uint8), Column(np.uint8)
+        self.recipient, self.text = Column(np.int32), Column(np.int32)
+        self.digest = Column(np.uint64)
+
+    @property
+    def _texts(self) -> tuple[Texts, ...]:
+        return self.ids, self.clients, self.destinations, self.texts
+
+    @property
+    def _columns(self) -> tuple[Column, ...]:
+        return self.skip, self.flags, self.recipient, self.text, self.digest
+
+    def __len__(self) -> int:
+        return len(self.flags)
+
+    def add(self, part: CompiledPart, entries: Sequence[int], digests: Words, unreadable: set[int]) -> None:
+        """Write down entries of a part under the next numbers, in their order."""
+        ids = [part.ids[entry] for entry in entries]
+        self.ids.add(ids)
+        self.skip.add(np.array([id.rfind(":") + 1 for id in ids], np.uint8))
+        pairs: dict[tuple[str, str], int] = {}
+        codes = [pairs.setdefault((part.clients[entry], part.destinations[entry]), len(pairs)) for entry in entries]
+        self.recipient.add(np.array(codes, np.int64) + len(self.clients))
+        self.clients.add(client for client, _ in pairs)
+        self.destinations.add(destination for _, destination in pairs)
+        texts: dict[str, int] = {}
+        doubtful, grouped = set(part.doubtful), set(part.grouped)
+        where, flags = [], []
+        for entry in entries:
+            text, doubted = part.residuals.get(entry), entry in doubtful
+            bad = entry in unreadable
+            where.append(NO_TEXT if text is None else texts.setdefault(text, len(texts)) + len(self.texts))
+            flags.append(GROUPED * (entry in grouped) | DOUBTED * (doubted or bad) | UNREADABLE * bad)
+        self.text.add(np.array(where, np.int64))
+        self.texts.add(texts)
+        self.flags.add(np.array(flags, np.uint8))
+        self.digest.add(digests.ravel())
+
+    def compacted(self, old: Ints) -> Roll:
+        """The same for some of the numbers, in this order, with no client and no text that none of them has."""
+        fresh = Roll()
+        fresh.ids.add(self.ids[number] for number in old.tolist())
+        for mine, column in ((fresh.skip, self.skip), (fresh.flags, self.flags)):
+            mine.add(column.values[old])
+        recipients, codes = np.unique(self.recipient.values[old], return_inverse=True)
+        fresh.recipient.add(codes)
+        fresh.clients.add(self.clients[code] for code in recipients.tolist())
+        fresh.destinations.add(self.destinations[code] for code in recipients.tolist())
+        texts, codes = np.unique(self.text.values[old], return_inverse=True)
+        none = int(len(texts) > 0 and texts[0] == NO_TEXT)
+        fresh.text.add(codes - none)
+        fresh.texts.add(self.texts[code] for code in texts[none:].tolist())
+        fresh.digest.add(self.digests(old).ravel())
+        return fresh
+
+    # ── ask ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def digests(self, numbers: Ints) -> Words:
+        """(n, 2): what tells the entries of some numbers apart from all others."""
+        return self.digest.values.reshape(-1, 2)[numbers]
+
+    def named(self, numbers: Ints, ids: Sequence[str]) -> Bools:
+        """For some numbers whether theirs is one of these ids, as they are kept. Cost: a look at each."""
+        every = self.ids.gathered(numbers, np.zeros(len(numbers), np.uint8))
+        return np.asarray(pc.is_in(every, pa.array([id.encode() for id in ids], pa.binary())))
+
+    def having(self, flag: int) -> Bools:
+        """By number: whether it has a flag."""
+        return (self.flags.values & flag) != 0
+
+    def ids_of(self, numbers: Ints) -> pa.Array:
+        """The ids of some numbers as their clients know them."""
+        return self.ids.gathered(numbers, self.skip.values[numbers])
+
+    def recipients(self, numbers: Ints, table: dict[tuple[str, str], int]) -> Ints:
+        """For some numbers the place of client and destination in `table`, which grows as needed."""
+        codes = self.recipient.values[numbers]
+        place = np.full(len(self.clients), -1, np.int64)
+        place[codes] = 0
+        found = np.flatnonzero(place == 0)
+        pairs = [(self.clients[code], self.destinations[code]) for code in found.tolist()]
+        place[found] = [table.setdefault(pair, len(table)) for pair in pairs]
+        return place[codes]
+
+    def places(self, clients: Mapping[str, int]) -> Ints:
+        """By number: the place of its client among some, -1 where it is none of them."""
+        known = [clients.get(self.clients[code], -1) for code in range(len(self.clients))]
+        return np.array(known, np.int64)[self.recipient.values]
+
+    def id(self, number: int) -> str:
+        """The id of one number as its client knows it."""
+        return self.ids[number][int(self.skip.values[number]) :]
+
+    def client(self, number: int) -> str:
+        """The client of one number."""
+        return self.clients[int(self.recipient.values[number])]
+
+    def destination(self, number: int) -> str:
+        """The topic of one number."""
+        return self.destinations[int(self.recipient.values[number])]
+
+    # ── keep ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def keep(self, shelf: Shelf) -> KeptRoll:
+        """Write down what the shelf has not got, and go on with its arrays."""
+        texts, columns = (texts.kept(shelf) for texts in self._texts), (column.kept(shelf) for column in self._columns)
+        return KeptRoll(list(texts), list(columns))
+
+    def open(self, kept: KeptRoll, shelf: Shelf) -> None:
+        """Be what was kept."""
+        for texts, kept_texts in zip(self._texts, kept.texts, strict=True):
+            texts.open(kept_texts, shelf)
+        for column, kept_column in zip(self._columns, kept.columns, strict=True):
+            column.open(kept_column, shelf)
+
+    def check(self) -> None:
+        """Assert that all columns are of one length, and that codes stand for something."""
+        n = len(self)
+        assert {len(self.ids), len(self.skip), len(self.recipient), len(self.text), len(self.digest) / 2} == {n}
+        assert len(self.clients) == len(self.destinations)
+        if n:
+            assert 0 <= self.recipient.values.min() <= self.recipient.values.max() < len(self.clients)
+            assert NO_TEXT <= self.text.values.min() <= self.text.values.max() < len(self.texts)
+
+
+def entry_digests(part: CompiledPart) -> Words:
+    """(n, 2): for each entry 16 bytes of BLAKE2b over all that it says."""
+    doubtful, grouped = set(part.doubtful), set(part.grouped)
+    of_box = np.frombuffer(part.owners, "<i4")
+    ends = (np.searchsorted(of_box, np.arange(len(part.ids) + 1)) * part.d * 8).tolist()
+    lows, highs, write = part.boxes.lows, part.boxes.highs, msgspec.msgpack.Encoder().encode
+    digests = [
+        blake2b(
+            write(
+                (id, part.clients[i], part.destinations[i], part.residuals.get(i), i in doubtful, i in grouped,
+                 lows[a:b], highs[a:b])
+            ),
+            digest_size=16,
+        ).digest()
+        for i, (id, a, b) in enumerate(zip(part.ids, ends, ends[1:], strict=False))
+    ]  # fmt: skip
+    return np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
