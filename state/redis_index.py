@@ -123,7 +123,8 @@ return ''
 """
 """Writes all of an index and deltas that lead to it, or deltas to follow those that there are (ARGV[7], ARGV[8]: the
 version and head that they follow). Returns the newer version that stands against it, `whole` where these are others, or
-nothing. What it writes first is a SET or LSET: a Redis that is full refuses a script by its first write, and takes a DEL.
+nothing. What it writes first is a SET or LSET: a Redis that is full refuses a script at its first write, unless that
+only removes.
 """
 _CHANGED = """
 local stored = redis.call('HGET', KEYS[1], '//writes') or ''
