@@ -3,14 +3,16 @@
     FOLDER / hilcast-UID / NAME /     private to the user; one for each generation of a deployment, by its lineage
         manifest                      by junction: the name of its description
         (names of host_files.py)      descriptions, and the arrays that they name
-        build                         locked by the worker that builds
+        build                         locked by the worker that builds, and says which that is
         users                         locked, shared, by every worker that reads
         by.PID.START                  the parents of those workers: an idle job keeps its index
 
 A worker that needs what the manifest does not have takes the lock, makes the junctions that are behind from what stands
 there and from Redis, writes what is new of them, and puts a new manifest in the place of the old one in one step. So an
 *epoch* of the host is a manifest and all that it names. Nobody is the builder for longer than that: whoever is first
-goes on from where the last one came to, be it alive or not; the kernel takes a lock from who dies.
+goes on from where the last one came to, be it alive or not; the kernel takes a lock from who dies. One that is stopped
+keeps its lock, and may go on at any moment: nobody else writes until then, and who waited in vain (`is_stuck`) goes on
+by an index of its own.
 
 What the last manifest names and the new one does not is unlinked. Who has it mapped keeps it; who was about to map it
 finds it gone, and reads the new manifest. What a writer that died left behind, the next one removes.
@@ -46,6 +48,9 @@ from streaming.host_files import HostFiles
 SHARED_MEMORY = Path("/dev/shm")
 MANIFEST, BUILD, USERS, PARENT = "manifest", "build", "users", "by."
 TOKEN_BYTES = 64
+IDLE_LOOKS = 50
+"""Who builds and does nothing between so many looks of one that waits, at `LOOK_S` or more, is stuck."""
+LOOK_S = 0.1
 LEAVING_S = 3.0
 """How long workers may take to end."""
 FOLDER_VARIABLE = "HILCAST_INDEX_FOLDER"
@@ -96,6 +101,8 @@ class HostIndex:
         """By junction that was opened here: the files it needs."""
         self._last = b""
         """What this worker left in the lock when it built last."""
+        self._idle, self._doing = 0, (b"", -1)
+        """For how many looks who builds has been at the same point, and which that is."""
 
     # ── read ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -162,18 +169,36 @@ class HostIndex:
             yield False
             return
         try:
+            before, last = os.pread(self._build, TOKEN_BYTES, 0), self._last
+            token, self._last, self._idle = self.files.new_name(), b"", 0
+            # first of all: who waits looks at what this process does
+            self._say(f"{token} {_process(os.getpid())}")
             try:
                 self.refresh()
             except FileNotFoundError:
                 self.clear()
-            if not self._last or os.pread(self._build, TOKEN_BYTES, 0) != self._last:
+            if not last or before != last:
                 self._sweep()
-            token, self._last = self.files.new_name().encode().ljust(TOKEN_BYTES), b""
-            os.pwrite(self._build, token, 0)
             yield True
-            self._last = token
+            self._last = self._say(token)
         finally:
             fcntl.flock(self._build, fcntl.LOCK_UN)
+
+    def _say(self, token: str) -> bytes:
+        said = token.encode().ljust(TOKEN_BYTES)
+        os.pwrite(self._build, said, 0)
+        return said
+
+    def is_stuck(self) -> bool:
+        """Whether who builds did nothing between this look and many before it: it is stopped, or waits for something.
+
+        To be asked when `building` was not ours to do. One that works, be it for minutes, uses the processor.
+        """
+        token = os.pread(self._build, TOKEN_BYTES, 0)
+        doing = token, _ticks(token.decode(errors="replace").strip().rpartition(" ")[2])
+        self._idle = self._idle + 1 if doing == self._doing else 0
+        self._doing = doing
+        return self._idle >= IDLE_LOOKS
 
     def put(self, place: Place, junction: Junction, parts: Mapping[str, tuple[str, Holding]]) -> None:
         """Have all workers use this junction from now on. To be called while `building`."""
@@ -210,18 +235,24 @@ class HostIndex:
 
 
 def _entered(folder: Path) -> int:
-    """Enter a folder, made if it is not there; return the lock that says that somebody is in it."""
-    while True:
+    """Enter a folder, made if it is not there; return the lock that says that somebody is in it.
+
+    Raises TimeoutError where somebody began to remove it and does not go on.
+    """
+    for _ in range(IDLE_LOOKS):
         folder.mkdir(mode=0o700, exist_ok=True)
         try:
             users = os.open(folder / USERS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
             continue  # removed between the two
-        fcntl.flock(users, fcntl.LOCK_SH)
-        with contextlib.suppress(FileNotFoundError):
+        try:
+            fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
             if os.stat(folder / USERS).st_ino == os.fstat(users).st_ino:
                 return users
-        os.close(users)  # it was removed while we waited
+        except (BlockingIOError, FileNotFoundError):
+            time.sleep(LOOK_S)
+        os.close(users)  # it was removed, or is about to be
+    raise TimeoutError(f"{folder} is locked by somebody who was about to remove it, and is stopped perhaps")
 
 
 def folder_for(config: Config, look: Look) -> Path | None:
@@ -278,11 +309,25 @@ def sweep(home: Path, gone: int | None = None) -> None:
 
 def _process(pid: int) -> str:
     """A process by number and start, which together name one only; nothing if it does not live."""
-    try:
-        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+    told = _told(pid)
     return "" if told[0] == "Z" else f"{pid}.{told[19]}"
+
+
+def _ticks(process: str) -> int:
+    """How long a process, named by `_process`, has used the processor; 0 if it does not live."""
+    pid = process.partition(".")[0]
+    if not pid.isdigit() or _process(int(pid)) != process:
+        return 0
+    told = _told(int(pid))
+    return int(told[11]) + int(told[12])
+
+
+def _told(pid: int) -> list[str]:
+    """What the kernel says of a process, from its state on; of one that does not live that it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ["Z", *["0"] * 20]
 
 
 @cache

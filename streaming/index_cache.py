@@ -5,7 +5,8 @@ its first row to its last. Another one is loaded whole before it replaces the on
 the cached version is the one in the vector, written under the Redis that is up now; otherwise it is loaded, or the task
 waits and says so. It also waits where Redis holds less than the driver has committed to Kafka (`state/index_mark.py`).
 One worker of a host loads it for all (`host_index.py`); each maps what that one made once it is what its own look at
-the vector asks for. Where there is no room for that, a worker has an index of its own, and says so.
+the vector asks for. Where there is no room for that, or who builds is stopped, a worker has an index of its own, and
+says so.
 So a lost, old or damaged index can delay a publication, never misroute it.
 """
 
@@ -58,6 +59,7 @@ _log = logger("route")
 
 POLL_S = 0.1
 ASK_AGAIN_S = 2.0
+BUSY = "another worker of this host builds the index"
 STALE_AFTER_S = 3.0
 """With `stale = "route"`: how long a task waits for Redis before it goes on with what it has."""
 
@@ -95,6 +97,8 @@ class Held:
         """Where the workers of this host share it; None: it is held here alone."""
         self.alone = False
         """Whether it cannot be shared."""
+        self.own = False
+        """Whether what is held was changed here: it is another one than this host has."""
         self._names: dict[Place, str] = {}
         """By junction that is shared: what it was opened by."""
 
@@ -143,11 +147,14 @@ class Held:
 
     def adopt(self, host: HostIndex) -> None:
         """Go by what a host has, all or nothing."""
+        # numbers of an index of one's own stand for something else
+        before = {} if self.own else self._junctions
         opened = {
-            place: host.opened(self.config, self.grids[place[1]], place, self._junctions.get(place))
+            place: host.opened(self.config, self.grids[place[1]], place, before.get(place))
             for place, name in host.names.items()
             if self._names.get(place) != name
         }
+        self.own = False
         self._junctions |= opened
         self._names = dict(host.names)
         for place in opened:
@@ -160,6 +167,10 @@ class Held:
         if self.host is not None:
             self.host.close()
         self.host, self._names = None, {}
+
+    def part_ways(self) -> None:
+        """Change what is held here from now on, until all of it can be had from the host again."""
+        self.own, self._names = True, {}
 
     def is_older(self, key: Key, run: str, epoch: str) -> bool:
         """Whether something older than what is held stands in its place: one Redis never goes back by itself."""
@@ -356,20 +367,29 @@ class IndexCache:
         try:
             host = self._host(held, look)
             if host is not None:
-                return self._share(held, host, look)
+                why = self._share(held, host, look)
+                if why != BUSY or not host.is_stuck():
+                    return why
+                if not held.own:
+                    self._say_own("the worker that builds it is stopped, or waits for something")
+                held.part_ways()
         except FileNotFoundError:
             return "the index of this host has changed meanwhile"
         except OSError as error:
             held.leave()
+            held.part_ways()
             held.alone = True
-            _log.error("the index cannot be shared on this host (%s): this worker makes one of its own", error)
-            self.count({"own_index": 1})
+            self._say_own(error)
         wanted = {key: held.holding(key, look.run) for key in stale}
         loaded = self._loaded(held, wanted, look, held.is_older)
         if isinstance(loaded, str):
             return loaded
         held.join(loaded)
         return ""
+
+    def _say_own(self, why: object) -> None:
+        _log.error("the index cannot be shared on this host (%s): this worker makes one of its own", why)
+        self.count({"own_index": 1})
 
     def _host(self, held: Held, look: Look) -> HostIndex | None:
         """Where this lineage is shared on this host."""
@@ -392,7 +412,7 @@ class IndexCache:
                 return ""
         with host.building() as mine:
             if not mine:
-                return "another worker of this host builds the index"
+                return BUSY
             try:
                 why = self._build(held, host, look, held.behind(host, look, exact))
                 if not why:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import random
@@ -18,6 +19,7 @@ from state.keys import Key
 from state.redis_index import Holding
 from streaming import host_files, host_index
 from streaming.host_index import BUILD, PARENT, USERS, HostIndex, home_in, leave, sweep
+from streaming.index_cache import BUSY
 from tests.streaming.shared_world import FOLDED, World, says, should, stamp_of
 
 
@@ -66,7 +68,7 @@ def test_a_worker_waits_for_who_builds_and_goes_by_nothing_old(world):
     world.change(world.keys[0])
     with first._held.host.building() as mine:
         assert mine
-        assert second._refresh() == "another worker of this host builds the index"
+        assert second._refresh() == BUSY
     before = second._held.snapshot
     assert before is not None, "with stale = route it may go on"
     assert first._refresh() == ""
@@ -417,6 +419,91 @@ def test_workers_that_are_killed_leave_nothing_half_built(tmp_path):
     found = {name for name in os.listdir(folder_of(last)) if not name.startswith(PARENT)}
     assert found == {BUILD, USERS, host_index.MANIFEST} | named(last)
     assert says(last) == should(world.config, last._held._parts)
+
+
+# ── workers that are stopped ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def stop_at(path: Path, write: int) -> None:
+    """A worker that is stopped at a write to the files, while it has the lock; let go on, it finishes what it began."""
+    original, writes = os.pwrite, 0
+
+    def stopping(file, content, at):
+        nonlocal writes
+        writes += 1
+        if writes == write:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return original(file, content, at)
+
+    cache = World(path).worker()
+    host_files.os.pwrite = stopping
+    assert cache._refresh() == ""
+
+
+@pytest.mark.parametrize("write", [1, 2, 9])
+def test_a_worker_that_is_stopped_while_it_builds_holds_up_nobody_for_long(tmp_path, write):
+    """Who waits for it goes on by an index of its own, says so once, and is right at each change; once the other has
+    gone on, it is stopped by nothing from sharing again.
+    """
+    world, chance = World(tmp_path), random.Random(write)
+    first, waits = world.worker(), world.worker()
+    assert first._refresh() == waits._refresh() == ""
+    world.change(*world.keys)
+    stopped = multiprocessing.get_context("fork").Process(target=stop_at, args=(tmp_path, write))
+    stopped.start()
+    assert os.WIFSTOPPED(os.waitpid(stopped.pid, os.WUNTRACED)[1])
+    try:
+        why = [waits._refresh() for _ in range(host_index.IDLE_LOOKS + 1)]
+        assert why == [BUSY] * host_index.IDLE_LOOKS + [""]
+        for _ in range(6):
+            assert says(waits) == should(world.config, waits._held._parts)
+            world.change(*chance.sample(world.keys, 3))
+            assert waits._refresh() == "", "it need not wait as long again"
+            assert all(waits._held._parts[key][0] == f"1.{world.batches()[str(key)]}" for key in world.keys)
+        assert waits.counted == [{"own_index": 1}], "once"
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    stopped.join()
+    assert stopped.exitcode == 0
+    for worker in (waits, first, waits):
+        world.change(*chance.sample(world.keys, 3))
+        assert worker._refresh() == ""
+        assert says(worker) == should(world.config, worker._held._parts)
+    assert not waits._held.own
+    assert waits._held.host.names == waits._held._names
+    assert first._refresh() == ""
+    assert says(first) == says(waits)
+
+
+def test_who_builds_for_long_is_waited_for(world, monkeypatch):
+    """As long as the other uses the processor it is not stuck, however often one looks."""
+    first, waits = world.worker(), world.worker()
+    assert first._refresh() == waits._refresh() == ""
+    used = iter(range(10**6))
+    monkeypatch.setattr(host_index, "_ticks", lambda process: next(used))
+    world.change(world.keys[0])
+    with first._held.host.building():
+        assert {waits._refresh() for _ in range(3 * host_index.IDLE_LOOKS)} == {BUSY}
+    assert waits._refresh() == ""
+    assert waits.counted == []
+
+
+def test_a_folder_whose_remover_is_stopped_is_not_waited_for(world, monkeypatch):
+    """Somebody was about to remove the folder, has it locked, and does not go on: a worker has an index of its own."""
+    first, slept = world.worker(), []
+    assert first._refresh() == ""
+    folder = folder_of(first)
+    first.close()
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(host_index.time, "sleep", slept.append)
+    with (folder / USERS).open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_EX)
+        second = world.worker()
+        assert second._refresh() == ""
+        assert second._held.alone
+        assert second.counted == [{"own_index": 1}]
+        assert says(second) == should(world.config, second._held._parts)
+    assert len(slept) == host_index.IDLE_LOOKS
 
 
 def ended(process) -> bool:
