@@ -40,7 +40,7 @@ HELP = {
     "state_bytes_read_total": "bytes of parts' states that were unpacked; what a worker has kept is not",
     "state_bytes_written_total": "bytes of parts' states that were packed",
     "index_bytes_written_total": "bytes of the index that were written to Redis",
-    "own_index_total": "workers that made an index of their own: no room for one that all share, or who builds it is stopped",
+    "own_index_total": "workers that made an index of their own: no room for a shared one, or who builds it is stopped",
     "batch_seconds": "duration of the last batch",
     "lag": "records not read yet",
 }
