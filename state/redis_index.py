@@ -103,7 +103,9 @@ if ARGV[7] ~= '' then
   redis.call('LSET', KEYS[5], 0, ARGV[9])
 else
   redis.call('SET', KEYS[2], ARGV[5])
-  redis.call('DEL', KEYS[5])
+  if KEYS[5] ~= KEYS[2] then
+    redis.call('DEL', KEYS[5])
+  end
   if ARGV[9] ~= '' then
     redis.call('RPUSH', KEYS[5], ARGV[9])
   end
@@ -807,9 +809,10 @@ class RedisIndex:
         return self._open(self._client.get(name), name, run)
 
     def closed_missing(self, generation: int) -> bool:
-        """Whether Redis has lost which destinations are closed."""
+        """Whether Redis has lost which destinations are closed, or that it was told."""
         run, vector = self.followed(generation)
-        return version_beside(vector, CLOSED, run, generation) is None
+        told = version_beside(vector, CLOSED, run, generation) is not None
+        return not told or self.load_closed(generation, run) is None
 
     def groups_missing(self, brokers: Iterable[str], generation: int) -> set[str]:
         """Brokers whose assignment Redis has lost."""

@@ -17,6 +17,7 @@ from state.control.handle import handle, whole_index
 from state.control.journal import Kept
 from state.control.part import Part
 from state.control.protocol import Republish
+from state.distribution.assignment import Assignment
 from state.index_delta import IndexDelta, encode_delta
 from state.index_mark import Mark
 from state.keys import Key, index_keys
@@ -403,6 +404,34 @@ def test_base_and_deltas_are_the_part_whatever_happens_to_redis(services, unique
     assert waited > 3
     assert sum(not whole and size < 1000 for whole, size in writer.sizes) > 50, "most of what was written are deltas"
     assert sum(reader.led for reader in readers) > 30, "and most of what was taken in"
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("ring", [None, Keyring((b"k" * 32,))], ids=["plain", "signed"])
+def test_what_is_told_beside_the_index_is_there(services, unique, ring, on_this_host):
+    """From a real Redis: a worker has closed destinations and assignments as they were told last; where Redis has lost
+    them, the driver sees that it has, and tells them again.
+    """
+    groups = "[distribution.b1]\ngroups = 2\n"
+    config = parse(f"[deployment]\nprefix = '{unique}'\nredis = '{services.redis}'\n{TEXT}{groups}")
+    cache, index = cached(Boot(config, 1)), RedisIndex(config, keys=lambda: ring)
+    cache.redis = RedisIndex(config, keys=lambda: ring)
+    index.publish({key: compile_part(part()) for key in index_keys(config, config.overlay.brokers)}, 1, 0)
+    index.point(1, config.shared)
+    for closed in ({}, {"d.ann": "narrow"}, {"d.ann": "narrow", "d.bob": "gone"}, {"d.bob": "gone"}, {}):
+        index.close_destinations(1, closed)
+        assert index.load_closed(1)[1] == closed
+        assert not index.closed_missing(1)
+        assert cache._refresh() == ""
+        assert cache._held.snapshot.closed == closed
+    index.close_destinations(1, {"d.ann": "narrow"})
+    index._client.delete(f"{unique}:closed:{config.deployment.name}:1")
+    assert index.closed_missing(1)
+    assignment = Assignment.nobody().encode()
+    index.publish_groups("b1", 1, assignment, {})
+    assert index.load_groups("b1", 1)[1] == assignment
+    cache.close()
+    index.close()
 
 
 @pytest.mark.services
