@@ -420,7 +420,7 @@ def test_what_is_told_beside_the_index_is_there(services, unique, ring, on_this_
     index.point(1, config.shared)
     for closed in ({}, {"d.ann": "narrow"}, {"d.ann": "narrow", "d.bob": "gone"}, {"d.bob": "gone"}, {}):
         index.close_destinations(1, closed)
-        assert index.load_closed(1)[1] == closed
+        assert index.load_closed(1, index.run_id())[1] == closed
         assert not index.closed_missing(1)
         assert cache._refresh() == ""
         assert cache._held.snapshot.closed == closed
@@ -429,7 +429,7 @@ def test_what_is_told_beside_the_index_is_there(services, unique, ring, on_this_
     assert index.closed_missing(1)
     assignment = Assignment.nobody().encode()
     index.publish_groups("b1", 1, assignment, {})
-    assert index.load_groups("b1", 1)[1] == assignment
+    assert index.load_groups("b1", 1, index.run_id())[1] == assignment
     cache.close()
     index.close()
 
