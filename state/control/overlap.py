@@ -44,8 +44,6 @@ WORDING_BYTES_MAX = 8192
 filters have half of it; printing may make them longer."""
 WORDINGS_MAX = 4096
 """Wordings of a type that are remembered as they were read."""
-PAIRS_MAX = 256
-"""Filters that overlap in words up to which each is asked whether it does in boxes; beyond, the index of boxes is."""
 _STAMP_BYTES = 16
 
 
@@ -73,7 +71,8 @@ class Side:
     """Filters by id, that tell which of them overlap another.
 
     Cost: a change O(log n), and some 50 us for a wording; a question what the boxes that meet cost, and nanoseconds
-    for each wording up to the first that overlaps (All: for every one).
+    for each wording up to the first that overlaps (All: for every one, and for each answer as much again;
+    `python -m benchmarks.advertisements broker`).
 
     >>> from state.space.event_type import Attribute, EventType
     >>> book = EventType("book", (Attribute("title", "text"),))
@@ -83,7 +82,7 @@ class Side:
     (True, False)
     >>> side.put("b", Asked(somewhere))
     >>> side.all(Asked(somewhere, "title LIKE '%short'"))
-    ['b']
+    {'b'}
     """
 
     def __init__(self, event_type: EventType, wordings: Wordings, d: int | None = None) -> None:
@@ -104,8 +103,10 @@ class Side:
         if asked.wording is None:
             self._plain.add(id, _boxes(asked.geometry))
         else:
-            self._worded.add(id, self._sound(asked))
-            self._trees.add(id, self._wordings.read(asked.wording))
+            boxes = self._sound(asked)
+            self._worded.add(id, boxes)
+            if len(boxes):
+                self._trees.add(id, self._wordings.read(asked.wording))
 
     def drop(self, id: str) -> None:
         """Take a filter out, if it is there."""
@@ -124,17 +125,17 @@ class Side:
         question = self._wordings.read(asked.wording)
         found = self._trees.overlapping(question, first=True).get("", [])
         # the one that was found first may lie elsewhere: then all are asked for
-        return bool(found) and (self._meet(boxes, found[0]) or bool(self._fitting(question, boxes)))
+        return bool(self._worded.touching(found, boxes)) or (bool(found) and bool(self._fitting(question, boxes)))
 
-    def all(self, asked: Asked) -> list[str]:
-        """The ids of all filters that overlap `asked`, sorted."""
+    def all(self, asked: Asked) -> set[str]:
+        """The ids of all filters that overlap `asked`."""
         boxes = self._sound(asked)
         found = _meeting(self._plain, boxes)
         if asked.wording is None:
             found |= _meeting(self._worded, boxes)
         else:
-            found |= self._fitting(self._wordings.read(asked.wording), boxes)
-        return sorted(found)
+            found.update(self._fitting(self._wordings.read(asked.wording), boxes))
+        return found
 
     def _sound(self, asked: Asked) -> Boxes:
         """Its boxes; none where its words contradict each other: it shares an event with nobody."""
@@ -142,16 +143,9 @@ class Side:
         never = asked.wording is not None and self._wordings.read(asked.wording).never
         return Boxes.empty(boxes.d) if never else boxes
 
-    def _fitting(self, question: Normal, boxes: Boxes) -> set[str]:
+    def _fitting(self, question: Normal, boxes: Boxes) -> list[str]:
         """The filters with a wording that overlap both in words and in boxes."""
-        fitting = self._trees.overlapping(question).get("", [])
-        if len(fitting) <= PAIRS_MAX:
-            return {id for id in fitting if self._meet(boxes, id)}
-        return _meeting(self._worded, boxes).intersection(fitting)
-
-    def _meet(self, boxes: Boxes, id: str) -> bool:
-        other = self._worded.entries[id]
-        return bool(((boxes.lows[:, None] <= other.highs) & (boxes.highs[:, None] >= other.lows)).all(axis=2).any())
+        return self._worded.touching(self._trees.overlapping(question).get("", []), boxes)
 
     def check(self) -> None:
         """Assert every invariant."""
@@ -159,7 +153,8 @@ class Side:
         for rows in (self._plain, self._worded):
             rows.check()
         worded = {id for id, asked in self.asked.items() if asked.wording is not None}
-        assert set(self._trees.ids()) == set(self._worded.entries) == worded
+        assert set(self._worded.entries) == worded
+        assert set(self._trees.ids()) == {id for id, boxes in self._worded.entries.items() if len(boxes)}
         assert set(self._plain.entries) == self.asked.keys() - worded
 
 

@@ -3,7 +3,7 @@ overlapping advertisement came from).
 
     an entry came or changed            it asks what the neighbour advertised: is there any that it overlaps?
     an advertisement came, or ended     it asks what the other interfaces ask for: which of these does it overlap?
-                                        These, and no others, are asked anew
+                                        These are let through, or, where it ended, asked anew; no others are
 
 Both are questions to a `Side` (`overlap.py`); the sides are in memory from batch to batch, their stamps in the state.
 """
@@ -69,12 +69,14 @@ class Selection:
     def let_through(self, neighbour: str, changes: Changes) -> tuple[dict[str, Asked], list[str]]:
         """What the reduction towards a neighbour gets, and loses, by these changes and by those of advertisements."""
         selected = dict.fromkeys(self._selected.get(neighbour, []))
-        asked = {**changes, **{id: one for id, one in self._reached(neighbour) if id not in changes}}
+        reached, doubtful = self._reached(neighbour)
+        asked = {**changes, **{id: one for id, one in reached.items() if id not in changes}}
         added: dict[str, Asked] = {}
         removed: list[str] = []
         for id, one in asked.items():
-            if one is not None and len(one.geometry) and self._side(ADVERTISED, neighbour).first(one):
+            if self._overlaps(neighbour, one, id in changes or id in doubtful):
                 if id in changes or id not in selected:
+                    assert one is not None
                     added[id] = one
                 selected[id] = None
             elif id in selected:
@@ -83,15 +85,30 @@ class Selection:
         self._selected[neighbour] = list(selected)
         return added, removed
 
-    def _reached(self, neighbour: str) -> Iterable[tuple[str, Asked]]:
-        """What the advertisements of a neighbour that changed overlap, or did."""
-        changed = [one for one in self._advertised.get(neighbour, {}).values() if one is not None]
-        questions = [*changed, *self._before.get(neighbour, {}).values()]
-        for interface in self._interfaces if questions else ():
-            if interface != neighbour:
-                side = self._side(ASKED, interface)
-                some = side.asked if len(questions) > len(side) else {id for one in questions for id in side.all(one)}
-                yield from ((id, side.asked[id]) for id in sorted(some))
+    def _overlaps(self, neighbour: str, one: Asked | None, doubtful: bool) -> bool:
+        """Whether an advertisement of a neighbour overlaps an entry; where one that came does, none has to be asked."""
+        if one is None or len(one.geometry) == 0:
+            return False
+        return not doubtful or self._side(ADVERTISED, neighbour).first(one)
+
+    def _reached(self, neighbour: str) -> tuple[dict[str, Asked], set[str]]:
+        """What the advertisements of a neighbour that changed overlap, or did; and the ids of what they now may not."""
+        now = [one for one in self._advertised.get(neighbour, {}).values() if one is not None]
+        before = list(self._before.get(neighbour, {}).values())
+        reached: dict[str, Asked] = {}
+        doubtful: set[str] = set()
+        for interface in self._interfaces if now or before else ():
+            if interface == neighbour:
+                continue
+            side = self._side(ASKED, interface)
+            if len(now) + len(before) > len(side):
+                sure, rest = set[str](), set(side.asked)
+            else:
+                sure = set().union(*map(side.all, now))
+                rest = set().union(*map(side.all, before)) - sure
+            doubtful |= rest
+            reached.update((id, side.asked[id]) for id in sorted(sure | rest))
+        return reached, doubtful
 
     def _side(self, kind: str, interface: str) -> Side:
         name = f"{kind} {interface}"

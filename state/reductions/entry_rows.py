@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import compress
 
 import numpy as np
 
@@ -60,6 +61,27 @@ def _disjoint(lows: Ranks, highs: Ranks) -> bool:
             if meets:
                 return False
     return True
+
+
+@njit
+def _touch(points: Ranks, owners: Ints, starts: Ints, lows: Ranks, highs: Ranks) -> Bools:
+    """Which entries, whose rows begin at `starts`, have a row that meets one of the boxes."""
+    d = lows.shape[1]
+    touched = np.zeros(len(starts), np.bool_)
+    for i in range(len(starts)):
+        row = starts[i]
+        while not touched[i] and row < len(owners) and owners[row] == owners[starts[i]]:
+            for box in range(len(lows)):
+                meets = True
+                for j in range(d):
+                    if points[row, j] > highs[box, j] or points[row, d + j] < lows[box, j]:
+                        meets = False
+                        break
+                if meets:
+                    touched[i] = True
+                    break
+            row += 1
+    return touched
 
 
 def entry_boxes(entry: Geometry) -> Boxes:
@@ -303,6 +325,15 @@ class EntryRows:
         """Whether any row meets a box."""
         return self._first_between(np.concatenate([self._least, low]), np.concatenate([high, self._most])) >= 0
 
+    def touching(self, ids: Sequence[str], boxes: Boxes) -> list[str]:
+        """Those of `ids`, none of which is empty, that have a box which meets one of `boxes`; in their order.
+
+        Cost: for each the pairs of boxes up to the first that meet, compiled.
+        """
+        starts = np.fromiter(map(self._start.__getitem__, ids), np.int64, len(ids))
+        touched = _touch(self._points[: self._n], self._owners[: self._n], starts, boxes.lows, boxes.highs)
+        return list(compress(ids, touched.tolist()))
+
     def coverer(self, boxes: Boxes) -> str | None:
         """The first entry that contains each of `boxes` within one of its own."""
         if len(boxes) == 1:
@@ -384,6 +415,7 @@ def warm() -> None:
         rows.meeting(np.array([i]), np.array([i]))
         rows.containing(np.array([i]), np.array([i]))
     rows.remove("0")
+    rows.touching(["1"], Boxes.of([([0], [1])]))
     rows.take_in({"many": Boxes.of([([0], [1]), ([3], [4])]), "more": Boxes.of([([0], [9])])})
     rows.extend({"last": Boxes.of([([0], [1])])})
     entry_boxes(Boxes.of([([0], [1]), ([3], [4])]))
