@@ -5,7 +5,7 @@
     python -m benchmarks.advertisements pruning   [--full] [--classes …] figures 8 to 12, Table 4, saved by a budget
     python -m benchmarks.advertisements combined  [--full]               figures 13 and 14
     python -m benchmarks.advertisements exactness [--pairs N]            "overlap" said of filters that share no event
-    python -m benchmarks.advertisements broker                           what a broker holds, what a decision costs
+    python -m benchmarks.advertisements broker    [--seeds N]            what a broker holds, what a decision costs
     python -m benchmarks.advertisements                                  all of them, at the smaller sizes
 
 `--full` takes the paper's sizes: up to 300,000 advertisements; for pruning 50,000 and 100,000 subscriptions. As
@@ -26,7 +26,7 @@ import argparse
 import json
 import random
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import pairwise, product
 from time import process_time
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ from matplotlib import pyplot as plt
 from benchmarks.peers.boolean_counting import CountingSnapshot
 from benchmarks.peers.index_pruning import AdvertisementPruning
 from benchmarks.peers.tree_overlap import OverlapIndex, overlap
-from benchmarks.report import claim, conclude, save, table, unmet
+from benchmarks.report import add_seeds, claim, conclude, over_seeds, save, table, unmet
 from benchmarks.workloads.auction import ADVERTISEMENT_CLASSES, AUCTION, SUBSCRIPTION_CLASSES, Auction
 from state.advertisements.filter_index import FilterIndex
 from state.advertisements.normal import Normal, Normaliser
@@ -513,13 +513,13 @@ index = ["price", "ending"]
 """
 
 
-def broker_command(advertisements: int, subscriptions: int, indexed: int) -> None:
-    """What a broker holds of its neighbour's subscriptions, and what one decision costs."""
+def held_command(advertisements: int, subscriptions: int, seed: int) -> None:
+    """What a broker holds of its neighbour's subscriptions."""
     described = {
         a.name: {"kind": a.kind, "min": a.min, "max": a.max, "values": list(a.values)} for a in AUCTION.attributes
     }
     config = parse_config(CHAIN + "\n".join(f"{name} = {_inline(table)}" for name, table in described.items()))
-    auction = Auction(seed=6)
+    auction = Auction(seed=seed)
     promised = list(auction.advertisements(advertisements, ("A3", "A4", "A5")))
     wanted = list(auction.subscriptions(subscriptions, ("S1", "S2")))
     facts = [("advertisement", "far", AUCTION.name, f"a{i}", _fact(f, i)) for i, f in enumerate(promised)]
@@ -542,19 +542,31 @@ def broker_command(advertisements: int, subscriptions: int, indexed: int) -> Non
     )
     assert due <= held, "an overlap was denied"
     claim("asked for: at most 1.05 times those that overlap are held", len(held) <= 1.05 * len(due))
-    side = Side(AUCTION, Wordings(AUCTION))
+
+
+def decisions_command(indexed: int, seed: int) -> None:
+    """What one decision of a broker costs: First, which a new subscription asks for, and All, which a new or ended
+    advertisement does. The times of All are told by how many answers it has."""
+    auction, side = Auction(seed=seed), Side(AUCTION, Wordings(AUCTION))
     for i, filter in enumerate(auction.advertisements(indexed)):
         side.put(str(i), _asked(filter))
     asked = [_asked(filter) for filter in auction.subscriptions(500)]
     for one in asked[:50]:
         side.first(one)
         side.all(one)
+    first = [(1, timed(lambda one=one: side.first(one))[0]) for one in asked]  # type: ignore[misc]
+    every = [(len(side.all(one)), timed(lambda one=one: side.all(one))[0]) for one in asked]  # type: ignore[misc]
+    groups = {"First": first, "All": every}
+    edges = [0, 1, indexed // 10, indexed // 2, indexed + 1]
+    for least, most in pairwise(edges):
+        groups[f"of these {least:,} to {most - 1:,}"] = [each for each in every if least <= each[0] < most]
     lines = []
-    for mode, ask in (("First", side.first), ("All", side.all)):
-        spent = sorted(timed(lambda one=one, ask=ask: ask(one))[0] for one in asked)  # type: ignore[misc]
-        lines.append([mode, sum(spent) / len(spent), spent[len(spent) // 2], spent[-len(spent) // 100]])
+    for name, chosen in groups.items():
+        spent, answers = sorted(ms for _, ms in chosen), [count for count, _ in chosen]
+        if spent:
+            lines.append([name, len(spent), sum(answers) / len(spent), sum(spent) / len(spent), spent[len(spent) // 2]])
     print(f"\nOne decision against {indexed:,} advertisements of all classes, from the words, ms (asked for: 1)\n")
-    table(["", "mean", "median", "99 %"], lines)
+    table(["answers", "questions", "answers, mean", "ms, mean", "median"], lines)
 
 
 def share_event(advertisement: Filter, subscription: Filter) -> bool:
@@ -671,10 +683,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("command", nargs="?", default="everything", choices=names)
     parser.add_argument("--full", action="store_true", help="the paper's sizes; takes many minutes")
     parser.add_argument("--asked", type=int, default=9, help="subscriptions asked of each class (the paper: 25,000)")
-    parser.add_argument("--advertisements", type=int, default=10_000, help="for `pairs` and `broker`")
+    parser.add_argument("--advertisements", type=int, default=10_000, help="for `pairs` and `broker`; --seed is, too")
     parser.add_argument("--classes", nargs="+", default=list(TABLE_4), choices=list(TABLE_4), help="for `pruning`")
     parser.add_argument("--pairs", type=int, default=400, help="for `exactness`")
-    parser.add_argument("--strict", action="store_true", help="fail if a claim does not hold")
+    add_seeds(parser)
     chosen = parser.parse_args(arguments)
 
     def wanted(name: str) -> bool:
@@ -692,7 +704,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if wanted("exactness"):
         exactness_command(chosen.pairs)
     if wanted("broker"):
-        broker_command(100, 400, chosen.advertisements)
+        over_seeds(lambda seed: held_command(100, 400, seed), chosen.seed, chosen.seeds)
+        decisions_command(chosen.advertisements, chosen.seed)
     conclude(chosen.strict)
 
 

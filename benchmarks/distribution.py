@@ -23,7 +23,7 @@ import numpy as np
 from matplotlib import pyplot
 
 from benchmarks.peers.delivery_costs import account
-from benchmarks.report import claim, conclude, save, show, unmet
+from benchmarks.report import add_seeds, claim, conclude, over_seeds, save, show, unmet
 from benchmarks.workloads import stock
 from state.distribution.cell_grid import CellGrid
 from state.distribution.groups import CATCH_ALL, Groups
@@ -344,11 +344,15 @@ def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("sections", nargs="*", choices=[[], *SECTIONS], default=[])
     parser.add_argument("--full", action="store_true", help="five networks, 20,000 publications")
-    parser.add_argument("--strict", action="store_true", help="fail if a claim does not hold")
+    add_seeds(parser)
     arguments = parser.parse_args(given)
-    seeds, n = ([1, 2, 3, 4, 5], 20_000) if arguments.full else ([1], 4000)
-    for name in arguments.sections or SECTIONS:
-        SECTIONS[name](seeds, n)
+    networks, n = (5, 20_000) if arguments.full else (1, 4000)
+
+    def run(seed: int) -> None:
+        for name in arguments.sections or SECTIONS:
+            SECTIONS[name](list(range(seed, seed + networks)), n)
+
+    over_seeds(run, arguments.seed, arguments.seeds)
     conclude(arguments.strict)
 
 

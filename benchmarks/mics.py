@@ -28,7 +28,7 @@ from benchmarks.peers.high_dimensions import (
     subset_grids,
 )
 from benchmarks.peers.range_counts import box_ranges
-from benchmarks.report import claim, conclude, plot, show, unmet
+from benchmarks.report import add_seeds, claim, conclude, over_seeds, plot, show, unmet
 from benchmarks.workloads.mics import (
     LAWS,
     SIDE,
@@ -675,16 +675,19 @@ def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mics", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(EXPERIMENTS))
     parser.add_argument("--scale", type=float, default=0.5, help="1 is the paper's size (default 0.5)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--strict", action="store_true", help="fail if a claim does not hold")
+    add_seeds(parser)
     arguments = parser.parse_args(given)
     unknown = [name for name in arguments.names if name not in EXPERIMENTS]
     if unknown:
         parser.error(f"no experiment {unknown[0]!r}; there are {', '.join(EXPERIMENTS)}")
-    for name in arguments.names or EXPERIMENTS:
-        begun = time.process_time()
-        EXPERIMENTS[name](arguments.scale, arguments.seed)
-        print(f"({name}: {time.process_time() - begun:.0f} s of CPU at scale {arguments.scale})")
+
+    def run(seed: int) -> None:
+        for name in arguments.names or EXPERIMENTS:
+            begun = time.process_time()
+            EXPERIMENTS[name](arguments.scale, seed)
+            print(f"({name}: {time.process_time() - begun:.0f} s of CPU at scale {arguments.scale})")
+
+    over_seeds(run, arguments.seed, arguments.seeds)
     conclude(arguments.strict)
 
 

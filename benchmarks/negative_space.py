@@ -36,7 +36,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from numpy.typing import NDArray
 
-from benchmarks.report import claim, conclude, save, show, title, unmet
+from benchmarks.report import add_seeds, claim, conclude, over_seeds, save, show, title, unmet
 from state.reductions.negative_space import NegativeSpace
 from state.reductions.negative_tree import NegativeTree, merged_boxes
 from state.space.boxes import Boxes
@@ -623,16 +623,19 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("commands", nargs="*", metavar="COMMAND", help=", ".join(COMMANDS))
     parser.add_argument("--zipf", type=float, default=0.3)
     parser.add_argument("--unit", type=int, default=1 << 20)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--subscriptions", type=int, default=10_000)
-    parser.add_argument("--strict", action="store_true", help="fail if a claim does not hold")
+    add_seeds(parser)
     options = parser.parse_args(given)
     unknown = [name for name in options.commands if name not in COMMANDS]
     if unknown:
         parser.error(f"no such command: {', '.join(unknown)}")
-    options.workload = Workload(options.zipf, options.unit, options.seed)
-    for name in options.commands or COMMANDS:
-        COMMANDS[name](options)
+
+    def run(seed: int) -> None:
+        options.seed, options.workload = seed, Workload(options.zipf, options.unit, seed)
+        for name in options.commands or COMMANDS:
+            COMMANDS[name](options)
+
+    over_seeds(run, options.seed, options.seeds)
     conclude(options.strict)
 
 

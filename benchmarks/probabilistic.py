@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.chain_loss import loss
-from benchmarks.report import claim, conclude, plot, title, unmet
+from benchmarks.report import add_seeds, claim, conclude, over_seeds, plot, title, unmet
 from state.reductions.conflict_table import ConflictTable
 from state.reductions.covering import Covering
 from state.reductions.hybrid import Hybrid
@@ -460,14 +460,18 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("commands", nargs="*", metavar="COMMAND", help=", ".join(COMMANDS))
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--subscriptions", type=int, default=PAPER_SUBSCRIPTIONS)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--strict", action="store_true", help="fail if a claim does not hold")
+    add_seeds(parser)
     options = parser.parse_args(given)
     unknown = [name for name in options.commands if name not in COMMANDS]
     if unknown:
         parser.error(f"no such command: {', '.join(unknown)}")
-    for name in options.commands or COMMANDS:
-        COMMANDS[name](options)
+
+    def run(seed: int) -> None:
+        options.seed = seed
+        for name in options.commands or COMMANDS:
+            COMMANDS[name](options)
+
+    over_seeds(run, options.seed, options.seeds)
     conclude(options.strict)
 
 

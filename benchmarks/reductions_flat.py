@@ -2,6 +2,7 @@
 
     python -m benchmarks.reductions_flat
     python -m benchmarks.reductions_flat --reductions covering hybrid --sizes 1000 10000 --budget 60
+    python -m benchmarks.reductions_flat --bulk
 
 Boxes of 3 dimensions, 2^20 values each, in four densities:
 
@@ -15,6 +16,9 @@ Entries come in steps of 1,000 until so many are held; then single ones are adde
 processor, mean and worst, but for the first twenty, which may still pay for the steps. Wanted: the last
 size within 3 times the first. A reduction that has used up its budget is left there, "not ended". `bulk` is what the
 steps of 1,000 cost an entry, up to the last size.
+
+`--bulk`: instead, what an entry costs where the last size comes in one update, beside numpy's sort of the same boxes by
+all their ends. A line whose budget would not do, by what a tenth of it took, has that tenth, and says so.
 """
 
 from __future__ import annotations
@@ -146,6 +150,24 @@ def _timed(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
+def in_bulk(name: str, density: str, size: int, budget: float, seed: int) -> str:
+    """Microseconds an entry of one update of so many, or of a tenth."""
+    for count in (size // 10, size):
+        run = Run(name, density, [count], 0, seed)
+        news = run.fresh(count)
+        spent = _timed(lambda: run.reduction.update(news))  # noqa: B023  runs now
+        if 10 * spent > budget:
+            break
+    return f"{1e6 * spent / count:,.1f}{'' if count == size else f' ({count:,})'}"
+
+
+def sorted_in_bulk(density: str, size: int, seed: int) -> str:
+    """The same for a sort of the boxes by all their ends."""
+    boxes = drawn(density, size, seed)
+    columns = np.concatenate([boxes.lows, boxes.highs], axis=1).T
+    return f"{min(1e6 * _timed(lambda: np.lexsort(columns)) / size for _ in range(3)):.2f}"
+
+
 def row(name: str, costs: list[Cost | None]) -> list[object]:
     cells: list[object] = [name]
     for each in ("insert", "remove"):
@@ -167,9 +189,16 @@ def main() -> None:
     parser.add_argument("--singles", type=int, default=200, help="entries added and removed at each size (200)")
     parser.add_argument("--budget", type=float, default=120, help="seconds of the processor for a line (120)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bulk", action="store_true", help="what the last size costs in one update")
     given = parser.parse_args()
     for name in given.reductions:  # compiled or loaded before the clock runs
         Run(name, "dense", [2 * STEP], 20, 0).measured(time.process_time() + 60)
+    if given.bulk:
+        size, rest = given.sizes[-1], (given.budget, given.seed)
+        rows = [[n, *(in_bulk(n, density, size, *rest) for density in given.densities)] for n in given.reductions]
+        rows.append(["np.lexsort", *(sorted_in_bulk(density, size, given.seed) for density in given.densities)])
+        show(f"{size:,} in one update: us for one entry", ("", *given.densities), rows)
+        return
     sizes = [f"{size:,}" for size in given.sizes]
     head = ("", *(f"add {size}" for size in sizes), "ratio", *(f"remove {size}" for size in sizes), "ratio", "worst")
     for density in given.densities:

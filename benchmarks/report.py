@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,6 +63,30 @@ def claim(paper: str, holds: object) -> None:
 def unmet(paper: str, tried: str) -> None:
     """Print what the paper's text states and was not reproduced, with what was tried."""
     print(f"  paper: {paper}: NOT REPRODUCED; {tried}")
+
+
+def add_seeds(parser: ArgumentParser) -> None:
+    """Give a command `--seed`, `--seeds` and `--strict`."""
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=1, help="so many, from --seed on: a claim is what holds for most")
+    parser.add_argument("--strict", action="store_true", help="fail if a claim does not hold")
+
+
+def over_seeds(run: Callable[[int], None], first: int, count: int) -> None:
+    """Run with each seed; what is claimed several times with one must hold each time, and for most of the seeds."""
+    told: dict[str, list[bool]] = {}
+    for seed in range(first, first + count):
+        run(seed)
+        here: dict[str, bool] = {}
+        for one in CLAIMS:
+            here[one.paper] = here.get(one.paper, True) and one.holds
+        CLAIMS.clear()
+        for paper, holds in here.items():
+            told.setdefault(paper, []).append(holds)
+    CLAIMS.extend(Claim(paper, 2 * sum(holds) > len(holds)) for paper, holds in told.items())
+    if told and count > 1:
+        rows = [(paper, f"{sum(holds)} of {len(holds)}") for paper, holds in told.items()]
+        show(f"claims, seeds {first} to {first + count - 1}", ("", "holds for"), rows)
 
 
 def conclude(strict: bool) -> None:
