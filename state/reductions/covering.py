@@ -11,8 +11,6 @@ from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes
 from state.space.packing import Geometry
 
-MANY = 32
-"""Entries that come together from which on one pass is the cheaper way."""
 FORWARD = Decision(False, reason="no single active entry covers it")
 
 
@@ -32,8 +30,6 @@ class Covering(Withholding):
     (['narrow'], ('wide',))
     """
 
-    many = MANY
-
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
         super().__init__(domain)
         read(NoSettings, parameters)
@@ -48,21 +44,8 @@ class Covering(Withholding):
             super()._put_in_all(entries)
             return
         some = {id: boxes for id, boxes in entries.items() if len(boxes)}
-        coverers, left = self._active.take_in(some)
-        passive = {}
-        for id, boxes in entries.items():
-            coverer = coverers.get(id)
-            for inner, inside in left.get(id, ()):
-                self._before.setdefault(inner, inside)
-                passive[inner] = inside
-                self._hand_down(inner, (id,))
-            if coverer is None and id in some:
-                self._before.setdefault(id, None)
-                continue
-            passive[id] = boxes
-            if coverer is not None:
-                self._link(id, (coverer,))
-        self._passive.extend(passive)
+        _, coverers, left = self._active.take_in(some)
+        self._took_in(entries, coverers, left)
 
     def check(self) -> None:
         """Also: each passive entry has one coverer, which contains it; no active one contains another."""

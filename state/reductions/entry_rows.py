@@ -10,7 +10,7 @@ import numpy as np
 from state.arrays import Bools, Ints
 from state.kernels import njit
 from state.reductions.pairwise import PairwiseTree
-from state.reductions.row_tree import LEAST, MOST, between
+from state.reductions.row_tree import CORNER_BITS, LEAST, MOST, ask_corner, between
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry, PackedEntries, pack_boxes, pack_numbers
 
@@ -40,6 +40,18 @@ def _scan_first(points: Ranks, owners: Ints, floor: Ranks, ceiling: Ranks) -> in
     for i in range(len(owners)):
         if owners[i] >= 0 and between(points, i, floor, ceiling):
             return i
+    return -1
+
+
+@njit
+def _scan_corner(points: Ranks, owners: Ints, low: Ranks, high: Ranks) -> int:
+    """What `open_corner` of the tree says, by a scan of all rows for each corner."""
+    n = points.shape[1]
+    floor, ceiling = np.empty(n, np.int64), np.empty(n, np.int64)
+    for corner in range(1 << min(len(low), CORNER_BITS)):
+        ask_corner(low, high, corner, floor, ceiling)
+        if _scan_first(points, owners, floor, ceiling) < 0:
+            return corner
     return -1
 
 
@@ -183,11 +195,15 @@ class EntryRows:
         self._n, self.size = end, self.size + n
         return start, end
 
-    def take_in(self, entries: dict[str, Boxes]) -> tuple[dict[str, str], dict[str, list[tuple[str, Boxes]]]]:
+    def take_in(
+        self, entries: dict[str, Boxes], open_only: bool = False
+    ) -> tuple[int, dict[str, str], dict[str, list[tuple[str, Boxes]]]]:
         """Take in, one after another, the entries that no entry covers; those that one contains leave.
 
-        Returns who covers each that is covered, at the moment it came; and by the id of a new one who left for it.
-        What is covered or left is not here afterwards. No entry is marked, and none of `entries` is empty.
+        Returns how many were looked at: all, or with `open_only` those before the first that several may cover (the
+        others are not here afterwards); who covers each that is covered, at the moment it came; and by the id of a
+        new one who left for it. What is covered or left is not here afterwards, either. No entry is marked, and none
+        of `entries` is empty.
         Cost: that of asking the tree twice for each, compiled (`pairwise.py`).
         """
         assert not self.marked
@@ -196,8 +212,12 @@ class EntryRows:
             live = self.live()
             self._tree = PairwiseTree(self._points, live[live < start])
         firsts = np.fromiter((self._start[id] for id in entries), np.int64, len(entries))
-        by, retired = self._tree.take_in(self._owners[: self._n], firsts, np.diff(firsts, append=end))
+        by, retired = self._tree.take_in(self._owners[: self._n], firsts, np.diff(firsts, append=end), open_only)
         news, names = list(entries), self._ids
+        if len(by) < len(news):
+            self._n = int(firsts[len(by)])
+            for number in range(self._next - len(news) + len(by), self._next):
+                self._forget(number)
         covered = np.flatnonzero(by >= 0).tolist()
         coverers = {news[i]: names[number] for i, number in zip(covered, by[covered].tolist(), strict=True)}
         first = self._next - len(news)
@@ -206,7 +226,7 @@ class EntryRows:
         left: dict[str, list[tuple[str, Boxes]]] = {}
         for number, i in retired.tolist():
             left.setdefault(news[i], []).append(self._forget(number))
-        return coverers, left
+        return len(by), coverers, left
 
     def _forget(self, number: int) -> tuple[str, Boxes]:
         """Strike an entry whose rows are dead already."""
@@ -321,6 +341,16 @@ class EntryRows:
         """The first row that contains a box, or -1."""
         return self._first_between(np.concatenate([self._least, high]), np.concatenate([low, self._most]))
 
+    def open_corner(self, low: Ranks, high: Ranks) -> tuple[int, ...] | None:
+        """The first corner of a box that no row holds: a proof that the rows do not cover it. None proves nothing."""
+        tree = self._asked()
+        if tree is None:
+            corner = int(_scan_corner(self._points[: self._n], self._owners[: self._n], low, high))
+        else:
+            corner = tree.open_corner(low, high)
+        ends = (b if j < CORNER_BITS and corner >> j & 1 else a for j, (a, b) in enumerate(zip(low, high, strict=True)))
+        return None if corner < 0 else tuple(map(int, ends))
+
     def meets(self, low: Ranks, high: Ranks) -> bool:
         """Whether any row meets a box."""
         return self._first_between(np.concatenate([self._least, low]), np.concatenate([high, self._most])) >= 0
@@ -416,6 +446,8 @@ def warm() -> None:
         rows.containing(np.array([i]), np.array([i]))
     rows.remove("0")
     rows.touching(["1"], Boxes.of([([0], [1])]))
+    for some in (rows, EntryRows(1)):
+        some.open_corner(np.array([0]), np.array([1]))
     rows.take_in({"many": Boxes.of([([0], [1]), ([3], [4])]), "more": Boxes.of([([0], [9])])})
     rows.extend({"last": Boxes.of([([0], [1])])})
     entry_boxes(Boxes.of([([0], [1]), ([3], [4])]))

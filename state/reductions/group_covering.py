@@ -5,13 +5,14 @@ An entry may have several disjoint boxes; it is covered iff each of them is ([RS
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import ClassVar, Protocol
 
 import numpy as np
 
 from state.arrays import Ints
 from state.reductions.reduction import Decision
-from state.reductions.rspc import Verdict, seed_of
+from state.reductions.rspc import NONE, Verdict, seed_of
 from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
@@ -29,14 +30,16 @@ def counted(steps: tuple[str, ...]) -> tuple[str, ...]:
     `cap_error_max` is the largest error that a "covered" at the cap would have had (it was forwarded instead);
     `cap_error_sum` the expected number of losses that forwarding avoided, at most.
     """
-    return ("trials", "cap_error_max", "cap_error_sum", *(f"decided_{step}" for step in steps))
+    return ("trials", "cap_error_max", "cap_error_sum", *(f"decided_{step}" for step in ("corner", *steps)))
 
 
 class GroupCovering(Withholding):
     """Withholds an entry when a group of active ones covers it, as far as `judge` can tell.
 
-    Cost: for each box of a new entry two questions to the tree of active boxes, and where none contains it a judgement
-    of those that meet it, which in a dense space are a share of all; a removal judges again what it covered.
+    Cost: for each box of a new entry a few questions to the tree of active boxes; where none contains it and each of
+    its corners lies in one, a judgement of those that meet it, which in a dense space are a share of all; a removal
+    judges again what it covered. Of many that come at once the questions are one compiled pass from judgement to
+    judgement (`pairwise.py`): `python -m benchmarks.reductions_flat --bulk`.
     """
 
     counted: ClassVar[tuple[str, ...]]
@@ -55,14 +58,40 @@ class GroupCovering(Withholding):
             group |= dict.fromkeys(self._active.owners(rows[verdict.by]))
         return Decision(True, tuple(group), verdict.reason)
 
+    def _put_in_all(self, entries: dict[str, Boxes]) -> None:
+        """The same; of many, those that need no judgement are taken in together, as far as the next that does."""
+        if len(entries) < self.many:
+            super()._put_in_all(entries)
+            return
+        waiting, at, chunk = list(entries.items()), 0, self.many
+        while at < len(waiting):
+            some = dict(takewhile(_has_boxes, waiting[at : at + chunk]))
+            done, coverers, left = self._active.take_in(some, open_only=True) if some else (0, {}, {})
+            self._took_in(dict(waiting[at : at + done]), coverers, left)
+            self._counts["decided_corollary_1"] += len(coverers)
+            self._counts["decided_corner"] += done - len(coverers)
+            at += done
+            if done == len(some) > 0:
+                chunk *= 2
+                continue
+            self._put_in(*waiting[at])
+            at, chunk = at + 1, max(self.many, done)
+
     def _judged(self, id: str, low: Ranks, high: Ranks) -> tuple[Ints, Verdict]:
         """What is known of one box, and the rows that `by` of it speaks of."""
         one = self._active.containing(low, high)  # as corollary 1 would say, without a look at all that meet it
         if one >= 0:
             return np.array([one]), Verdict(True, "corollary_1", np.zeros(1, np.int64))
+        corner = self._active.open_corner(low, high)
+        if corner is not None:
+            return NONE, Verdict(False, "corner", NONE, corner)
         rows = self._active.meeting(low, high)
         met = self._active.boxes(rows)
         return rows, self._verdict(low, high, met.lows, met.highs, seed_of(id, low, high))
+
+
+def _has_boxes(item: tuple[str, Boxes]) -> bool:
+    return len(item[1]) > 0
 
 
 def _count(counts: Counts, verdict: Verdict) -> None:

@@ -1,7 +1,9 @@
-"""Pairwise covering of many entries in one compiled pass: what `covering.py` does entry by entry, and nothing else.
+"""Many entries taken in by one compiled pass: what `covering.py` does entry by entry, and what others do of it.
 
 Entries come in their order, the larger first. One that lies inside an entry of the tree is covered; any other joins the
-tree, and those that lie inside it leave. The rows of all of them stand in the arrays before the pass begins: a covered
+tree, and those that lie inside it leave. Where entries are covered by groups, too (`group_covering.py`), one joins only
+if a corner of it lies in no box: the pass ends at the first that is neither inside another nor has such a corner, or
+that has several boxes. The rows of all of them stand in the arrays before the pass begins: a covered
 one's are dead after it.
 
     rows    | active before | news, in their order       |        owner   number of the entry, -1: dead
@@ -23,6 +25,7 @@ from state.reductions.row_tree import (
     RowTree,
     between,
     insert,
+    open_corner,
     remove,
     search,
     search_first,
@@ -81,8 +84,10 @@ def take_in(
     by: Ints,
     retired: Ints,
     found: Ints,
-) -> tuple[int, int, int]:
-    """Take entries in as far as none covers them; return the numbers of nodes, of entries that left, and of rows more.
+    open_only: bool,
+) -> tuple[int, int, int, int]:
+    """Take entries in as far as none covers them; return the numbers of nodes, of entries that left, of rows more,
+    and of entries that were looked at: all, or with `open_only` those before the first that may be covered by a group.
 
     `by`: for each the number of what covers it, or -1; `retired`: number and position of the entry that contains it,
     for each that left, in the order of their leaving.
@@ -93,6 +98,8 @@ def take_in(
     for i in range(len(firsts)):
         first, end = firsts[i], firsts[i] + sizes[i]
         by[i] = NONE
+        if open_only and sizes[i] > 1:
+            return used, left, more, i
         _around(points, first, floor, ceiling)
         if sizes[i] == 1:
             row = search_first(points, bounds, links, chain, stack, floor, ceiling)
@@ -107,6 +114,10 @@ def take_in(
         if by[i] != NONE:
             owners[first:end] = NONE
             continue
+        if open_only:
+            low, high = points[first, : n // 2], points[first, n // 2 :]
+            if open_corner(points, bounds, links, chain, stack, low, high, floor, ceiling) == NONE:
+                return used, left, more, i
         count = 0
         for row in range(first, end):
             _within(points, row, floor, ceiling)
@@ -117,7 +128,7 @@ def take_in(
         for row in range(first, end):
             used = insert(bounds, parts, links, chain, points, row, used, scale)
         more += sizes[i]
-    return used, left, more
+    return used, left, more, len(firsts)
 
 
 @njit
@@ -156,8 +167,10 @@ def _leave(
 class PairwiseTree(RowTree):
     """A tree of rows that takes in many entries at once, as far as none covers them."""
 
-    def take_in(self, owners: Ints, firsts: Ints, sizes: Ints) -> tuple[Ints, Ints]:
-        """Who covers each entry, and who left: `by` and `retired` of the kernel. `owners`: of all rows of `points`.
+    def take_in(self, owners: Ints, firsts: Ints, sizes: Ints, open_only: bool = False) -> tuple[Ints, Ints]:
+        """Who covers each entry that was looked at, and who left: `by` and `retired` of the kernel.
+
+        `owners`: of all rows of `points`. With `open_only` the pass may end before the last entry.
 
         Cost: two questions for each entry, compiled; as many at once as the tree may grow by before it is built anew.
         """
@@ -166,7 +179,7 @@ class PairwiseTree(RowTree):
         while at < len(firsts):
             some = slice(at, at + self._count + CHANGES_MIN)
             self._make_room(int(sizes[some].sum()))
-            used, gone, more = take_in(
+            used, gone, more, looked_at = take_in(
                 self._points,
                 owners,
                 self._bounds,
@@ -181,10 +194,13 @@ class PairwiseTree(RowTree):
                 by[some],
                 retired[left:],
                 self._found,
+                open_only,
             )
             retired[left : left + gone, 1] += at
             self._used, left = int(used), left + gone
             self._count += int(more)
             self._changed(abs(int(more)))
+            if looked_at < len(firsts[some]):
+                return by[: at + looked_at], retired[:left]
             at = some.stop
         return by, retired[:left]

@@ -29,6 +29,8 @@ LEAF_MAX = 16
 CHANGES_MIN = 256
 """Rows that come and go before a tree is built anew, at least."""
 NONE = -1
+CORNER_BITS = 4
+"""Dimensions whose both ends are tried as corners; of the others the lower one."""
 SAMPLE = 32
 """Rows of a node that choose where to part it."""
 LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -105,6 +107,60 @@ def search_first(
             stack[depth], stack[depth + 1] = links[node, 0], links[node, 1]
             depth += 2
     return best
+
+
+@njit
+def search_any(
+    points: Ranks, bounds: Ranks, links: Links, chain: Links, stack: Links, floor: Ranks, ceiling: Ranks
+) -> bool:
+    """Whether any row lies between."""
+    depth = 1
+    stack[0] = 0
+    while depth > 0:
+        depth -= 1
+        node = stack[depth]
+        if not _may_hold(bounds, node, floor, ceiling):
+            continue
+        if links[node, 0] == NONE:
+            row = links[node, 2]
+            while row != NONE:
+                if between(points, row, floor, ceiling):
+                    return True
+                row = chain[row, 0]
+        else:
+            stack[depth], stack[depth + 1] = links[node, 0], links[node, 1]
+            depth += 2
+    return False
+
+
+@njit
+def ask_corner(low: Ranks, high: Ranks, corner: int, floor: Ranks, ceiling: Ranks) -> None:
+    """Ask for what holds a corner of a box: bit j of `corner` says which end of dimension j."""
+    d = len(low)
+    for j in range(d):
+        value = high[j] if j < CORNER_BITS and corner >> j & 1 else low[j]
+        floor[j], floor[d + j] = LEAST, value
+        ceiling[j], ceiling[d + j] = value, MOST
+
+
+@njit
+def open_corner(
+    points: Ranks,
+    bounds: Ranks,
+    links: Links,
+    chain: Links,
+    stack: Links,
+    low: Ranks,
+    high: Ranks,
+    floor: Ranks,
+    ceiling: Ranks,
+) -> int:
+    """The first corner of a box that no row holds, or -1; `floor` and `ceiling` are written over."""
+    for corner in range(1 << min(len(low), CORNER_BITS)):
+        ask_corner(low, high, corner, floor, ceiling)
+        if not search_any(points, bounds, links, chain, stack, floor, ceiling):
+            return corner
+    return NONE
 
 
 @njit
@@ -371,6 +427,12 @@ class RowTree:
     def first_between(self, floor: Ranks, ceiling: Ranks) -> int:
         """The lowest row between, or -1."""
         return int(search_first(self._points, self._bounds, self._links, self._chain, self._stack, floor, ceiling))
+
+    def open_corner(self, low: Ranks, high: Ranks) -> int:
+        """The first corner of a box that no row holds, or -1."""
+        n = self._points.shape[1]
+        tree = self._points, self._bounds, self._links, self._chain, self._stack
+        return int(open_corner(*tree, low, high, np.empty(n, np.int64), np.empty(n, np.int64)))
 
     def rows(self) -> Ints:
         """All rows, in their order."""

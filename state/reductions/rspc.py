@@ -271,6 +271,7 @@ class Verdict:
     def reason(self) -> str:
         return {
             "corollary_1": "one active box covers it",
+            "corner": "a corner of it lies in no active box",
             "corollary_3": "a box of it avoids every active one (corollary 3)",
             "empty_set": "no set of active boxes can cover it (the minimised cover set is empty)",
             "witness": f"guess {self.trials} lies in no active box",

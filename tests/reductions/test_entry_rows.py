@@ -43,7 +43,23 @@ def assert_answers(rows: EntryRows, asked: Boxes) -> None:
     first = rows.containing(low, high)
     assert (rows.owners(np.array([first])) if first >= 0 else []) == holds[:1]
     assert rows.coverer(asked) == next((id for id, boxes in rows.entries.items() if covers(boxes, asked)), None)
+    some = [id for id, boxes in rows.entries.items() if len(boxes)][::2]
+    meeting = {id for a, b in asked for id in rows.owners(rows.meeting(a, b))}
+    assert rows.touching(some, asked) == [id for id in some if id in meeting]
+    corners = [np.where([1 & k, 2 & k], high, low) for k in range(4)]
+    free = [p for p in corners if not any((a <= p).all() and (b >= p).all() for _, a, b in everything)]
+    assert rows.open_corner(low, high) == (tuple(free[0].tolist()) if free else None)
     assert rows.inside(asked) == [id for id, boxes in rows.entries.items() if len(boxes) and covers(asked, boxes)]
+
+
+def test_a_corner_beyond_the_fourth_dimension_is_the_lower_one() -> None:
+    """Of many dimensions some corners are tried, no others: one of these that is held by nobody is a proof."""
+    rows, low, high = EntryRows(6), np.zeros(6, np.int64), np.full(6, 9)
+    assert rows.open_corner(low, high) == (0,) * 6
+    rows.add("first half", Boxes.of([([0] * 6, [9, 9, 9, 4, 9, 9])]))
+    assert rows.open_corner(low, high) == (0, 0, 0, 9, 0, 0)
+    rows.add("low end of the last", Boxes.of([([0] * 6, [9, 9, 9, 9, 9, 0])]))
+    assert rows.open_corner(low, high) is None
 
 
 @pytest.mark.parametrize("seed", range(4))

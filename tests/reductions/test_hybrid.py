@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from state.errors import HilcastError
 from state.reductions.hybrid import Hybrid
+from state.reductions.probabilistic import Probabilistic
 from state.space.boxes import Boxes
 from state.space.ranks import ABSENT, PRESENT_MAX
 from state.space.subtraction import COVERED, EXHAUSTED, UNCOVERED, covers, subtract
@@ -41,10 +42,64 @@ NO_TRIALS = Contract(
     make=lambda: Hybrid(DOMAIN, BARE), decode=lambda blob: Hybrid.decode(blob, DOMAIN, BARE), space=SPACE, examples=15
 )
 
+
+class AtOnce(Hybrid):
+    """Hybrid that takes however few entries in together."""
+
+    many = 1
+
+
+AT_ONCE = Contract(
+    make=lambda: AtOnce(DOMAIN),
+    decode=lambda blob: AtOnce.decode(blob, DOMAIN),
+    space=SPACE,
+    complete=True,
+    examples=25,
+)
+
 TestHybrid = machine(CONTRACT).TestCase
+TestHybridAtOnce = machine(AT_ONCE).TestCase
 TestHybridIn3D = machine(IN_3D).TestCase
 TestHybridOverBudget = machine(OVER_BUDGET).TestCase
 TestHybridWithoutTrials = machine(NO_TRIALS).TestCase
+
+
+@pytest.mark.parametrize("method", [Hybrid, Probabilistic])
+def test_many_at_once_are_judged_as_one_by_one(method: type[Hybrid] | type[Probabilistic]) -> None:
+    """Equal deltas, in the same order, and equal bytes, whether a step is passes or judgements; each end of a pass
+    is reached."""
+    ends: dict[str, float] = {}
+    for seed, last in enumerate((6, 40, 400)):
+        random, domain = Random(seed), Boxes.of([([0, 0], [last, last])])
+        at_once, one_by_one = method(domain), method(domain)
+        at_once.many, one_by_one.many = 1, 10**9
+        live: list[str] = []
+        for _ in range(4):
+            added = {f"e{random.randrange(300)}": _drawn(random, last) for _ in range(random.choice([3, 40, 150]))}
+            removed = random.sample(live, min(len(live), random.choice([0, 5, 40])))
+            deltas = [reduction.update(added, removed) for reduction in (at_once, one_by_one)]
+            assert list(deltas[0].added.items()) == list(deltas[1].added.items())
+            assert deltas[0].removed == deltas[1].removed
+            assert at_once.encode() == one_by_one.encode()
+            live = list(at_once._active.entries | at_once._passive.entries)
+        at_once.check()
+        for name, count in at_once.stats().items():
+            ends[name] = ends.get(name, 0) + count
+    by_group = ends.get("decided_subtraction", 0) + ends.get("decided_trials", 0)
+    assert min(ends["decided_corner"], ends["decided_corollary_1"], ends["retired"], by_group) > 0, "this shows little"
+
+
+def _drawn(random: Random, last: int) -> Boxes:
+    """An entry, most often of one box: some lie in others, some in several."""
+    if random.random() < 0.1:
+        return Boxes.empty(2)
+    lows = [random.randrange(last + 1) for _ in range(2)]
+    sides = [sorted((low, min(last, low + random.randrange(last // 3 + 1)))) for low in lows]
+    box = ([low for low, _ in sides], [high for _, high in sides])
+    if random.random() < 0.8 or sides[0][1] == last:
+        return Boxes.of([box])
+    beside = ([sides[0][1] + 1, 0], [last, last // 2])
+    return Boxes.of([box, beside])
 
 
 def test_the_same_in_any_process() -> None:
