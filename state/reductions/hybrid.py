@@ -5,7 +5,7 @@ little and never err; what they leave open is subtracted exactly, as in [NEG08] 
 and only by the minimised set; where that takes too many pieces, [RSPC06] Algorithm 1 looks for a witness. A point is
 a proof, so guesses may say "not covered"; nothing is ever withheld because guesses found nothing.
 
-    corollary 1, 3, empty set ──> subtraction, at most `budget` pieces ──> guesses ──> forward, undecided
+    corollary 1, corners, corollary 3, empty set ──> subtraction, `budget` pieces at most ──> guesses ──> forward
 
 Differs from the negative space of [NEG08]: nothing is kept between decisions but the active boxes, so there is nothing
 to give back when an entry is cancelled, and dimensions are limited by the budget, not by memory.

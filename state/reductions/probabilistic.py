@@ -57,8 +57,9 @@ class Probabilistic(GroupCovering):
     Guarantee: what is forwarded is inside the union of the live entries; each judgement of a box that is not covered
     withholds it, and the active entries inside it, with probability <= `error`. An entry is judged when it comes and
     whenever one of its group goes.
-    Differs: of more than `ROWS_MAX` active boxes that meet a box the largest are asked. What these do not cover is
-    forwarded, which loses nothing. So a judgement costs the same however many there are.
+    Differs: corners are looked at before the conflict table: one that lies in no active box is a proof. Of more than
+    `ROWS_MAX` active boxes that meet a box the largest are asked. What these do not cover is forwarded, which loses
+    nothing. So a judgement costs the same however many there are.
 
     >>> from state.space.boxes import Boxes
     >>> p = Probabilistic(Boxes.of([([0, 0], [99, 99])]))
