@@ -32,7 +32,7 @@ from state.filters.evaluate import explain as explain_predicates
 from state.filters.geometry import geometry
 from state.filters.printing import to_text, value_text
 from state.filters.tree import Filter
-from state.keys import Key, wide_key
+from state.keys import Key, wide_part
 from state.reductions.interval_table import range_id, range_ids, range_of
 from state.reductions.parameters import forwards_ranges, range_cap
 from state.reductions.reduction import Fate
@@ -316,7 +316,7 @@ class _Way:
         """Where the subscription stands at its own broker: with the event, else anywhere."""
         home, id = self.subscription.broker, self.subscription.id
         candidates = [f"cube:{int(cube)}" for cube in self.grid.cubes_of(self.own)]
-        candidates.append(wide_key(home, self.type.name, id, self.config).part)
+        candidates.append(wide_part(id, self.config))
         found = {part: self.index.part(self._key(home, part)) for part in candidates}
         standing = [part for part, compiled in found.items() if compiled is not None and id in compiled.ids]
         here = [part for part in standing if part in self.event_parts]

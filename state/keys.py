@@ -73,8 +73,9 @@ def home_key(broker: str, type_name: str, id: str, config: Config) -> Key:
     return Key(broker, type_name, f"home:{home_shard(id, config.settings.home_shards)}")
 
 
-def wide_key(broker: str, type_name: str, id: str, config: Config) -> Key:
-    return Key(broker, type_name, f"wide:{shard(id, config.settings.wide_shards)}")
+def wide_part(id: str, config: Config) -> str:
+    """The part of every broker and type that holds a wide filter of this id."""
+    return f"wide:{shard(id, config.settings.wide_shards)}"
 
 
 def is_wide(touched: int, cubes: int) -> bool:

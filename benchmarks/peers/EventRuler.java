@@ -1,3 +1,4 @@
+import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -14,13 +15,13 @@ public final class EventRuler {
         List<String> events = Files.readAllLines(Path.of(arguments[1]), StandardCharsets.UTF_8);
         double seconds = Double.parseDouble(arguments[3]);
         long before = used();
-        long begun = System.nanoTime();
+        long begun = now();
         Machine machine = new Machine();
         for (String rule : rules) {
             int tab = rule.indexOf('\t');
             machine.addRule(rule.substring(0, tab), rule.substring(tab + 1));
         }
-        double build = (System.nanoTime() - begun) / 1e9;
+        double build = (now() - begun) / 1e9;
         long bytes = used() - before;
         List<String> answers = new ArrayList<>();
         for (String event : events) {
@@ -29,17 +30,22 @@ public final class EventRuler {
         Files.write(Path.of(arguments[2]), answers, StandardCharsets.UTF_8);
         // the answers warmed it up; now the clock runs
         long count = 0;
-        begun = System.nanoTime();
-        while (System.nanoTime() - begun < seconds * 1e9) {
+        begun = now();
+        while (now() - begun < seconds * 1e9) {
             for (String event : events) {
                 machine.rulesForJSONEvent(event);
                 count++;
-                if (System.nanoTime() - begun > 2 * seconds * 1e9) {
+                if (now() - begun > 2 * seconds * 1e9) {
                     break;
                 }
             }
         }
-        System.out.println(build + " " + bytes + " " + count / ((System.nanoTime() - begun) / 1e9));
+        System.out.println(build + " " + bytes + " " + count / ((now() - begun) / 1e9));
+    }
+
+    /** Processor time of this thread, in nanoseconds. */
+    private static long now() {
+        return ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
     }
 
     private static long used() {

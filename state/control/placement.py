@@ -28,7 +28,7 @@ from state.filters.geometry import geometry
 from state.filters.imprecise import check_decidable, possible_boxes
 from state.filters.printing import to_text
 from state.filters.tree import Filter, Predicate
-from state.keys import Key, is_wide, wide_key
+from state.keys import Key, is_wide, wide_part
 from state.space.boxes import Boxes
 from state.space.grid import Grid
 from state.space.mapping import read_subscription_mapping
@@ -131,8 +131,7 @@ class Placing:
     def _cut(self, id: str, boxes: Boxes, wide: bool) -> dict[str, Boxes]:
         """The boxes of a subscription by part, for one kind of key."""
         if wide:
-            part = wide_key(self._home.broker, self._home.type, id, self._config).part
-            return {part: boxes} if len(boxes) else {}
+            return {wide_part(id, self._config): boxes} if len(boxes) else {}
         return self._clipped(boxes)
 
     def _everywhere(self, boxes: Boxes) -> dict[str, Boxes]:

@@ -11,6 +11,8 @@ kernels stop as soon as there are too many boxes and say so with a count of -1.
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 
 from state.kernels import njit
@@ -43,7 +45,8 @@ def evaluated(program: list[int], d: int, cap: int) -> tuple[Corners, bool] | No
            [6]]), array([[4],
            [6]])), True)
     """
-    lows, highs, count, exact = _evaluated(np.array(program, np.int64), d, cap)
+    # by an array of Python's own, which takes a list of integers several times as fast as numpy does
+    lows, highs, count, exact = _evaluated(np.frombuffer(array("q", program), np.int64), d, cap)
     return None if count < 0 else ((lows, highs), exact)
 
 

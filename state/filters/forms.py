@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
-from state.filters.checking import TYPED, Scalar
+from state.filters.checking import TYPED
 from state.filters.tree import And, Filter, Operator, Or, Predicate, Value, predicates
 from state.space.event_type import Attribute, EventType
 
@@ -119,14 +120,23 @@ def form_of(tree: Filter, places: Sequence[Sequence[int]], event_type: EventType
 
 def _reader(attribute: Attribute) -> Callable[[str], Value | None]:
     """What gives the value of this attribute that a literal is, or None."""
-    typed, text = TYPED[attribute.kind], attribute.kind == "text"
-    literal: Callable[[str], Scalar | None] = spelled_number if attribute.kind in ("int", "float") else quoted_text
+    if attribute.kind == "text":
+        return quoted_text
+    if attribute.kind in ("int", "float"):
+        return _finite_number
+    typed = TYPED[attribute.kind]
 
     def value(token: str) -> Value | None:
-        spelled = literal(token)
+        spelled = quoted_text(token)
         return None if spelled is None else typed(spelled, attribute)
 
-    return quoted_text if text else value
+    return value
+
+
+def _finite_number(token: str) -> int | float | None:
+    """`spelled_number`, but for what overflows a double; all that an attribute of numbers asks of a literal."""
+    value = spelled_number(token)
+    return value if value.__class__ is int or (value is not None and isfinite(value)) else None
 
 
 def _shape(tree: Filter, number: Callable[[], int]) -> object:

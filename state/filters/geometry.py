@@ -103,11 +103,11 @@ def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) 
     >>> geometry(parse("volume = 1 AND symbol = 'a long text'", quote), quote).residual.attribute
     'symbol'
     """
-    if conjunctions(filter) <= CONJUNCTIONS_MAX:
-        found = _region(filter, event_type, min(boxes_max, GEOMETRY_BYTES_MAX // (16 * max(1, event_type.d))))
-        if found is not None:
-            residual = None if found.exact else _residual(filter, event_type)
-            return FilterGeometry(found.boxes, residual is None, residual)
+    cap = min(boxes_max, GEOMETRY_BYTES_MAX // (16 * max(1, event_type.d)))
+    found = _region(filter, event_type, cap, CONJUNCTIONS_MAX)
+    if found is not None:
+        residual = None if found.exact else _residual(filter, event_type)
+        return FilterGeometry(found.boxes, residual is None, residual)
     bounds = _bounds(filter, event_type, list(_EVERYTHING) * event_type.d)
     if bounds is None:
         return FilterGeometry(Boxes.empty(event_type.d), True, None)
@@ -117,7 +117,7 @@ def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) 
 
 def region(filter: Filter, event_type: EventType, boxes_max: int) -> Boxes | None:
     """The disjoint boxes of a filter however many conjunctions it has, or None if there are too many boxes."""
-    found = _region(filter, event_type, boxes_max)
+    found = _region(filter, event_type, boxes_max, None)
     return None if found is None else found.boxes
 
 
@@ -373,19 +373,20 @@ class _Region(NamedTuple):
 _EVERYTHING: Spans = ((ABSENT, PRESENT_MAX),)
 
 
-def _region(filter: Filter, event_type: EventType, cap: int) -> _Region | None:
-    """The boxes of a tree, or None if at any point they are more than `cap`."""
+def _region(filter: Filter, event_type: EventType, cap: int, most: int | None) -> _Region | None:
+    """The boxes of a tree; None if at any point they are more than `cap`, or its conjunctions more than `most`."""
     program: list[int] = []
     if filter.__class__ is Or:
-        _write(filter, event_type, program)
+        count = _write(filter, event_type, program)
     else:
-        leaves, branches = _split(filter)
-        spans, exact = _all_spans(leaves, event_type)
+        spans, exact, branches = _taken(filter, event_type)
         if spans is None:
             return _Region(Boxes.empty(event_type.d), True)
-        if not branches and all(len(each) == 1 for each in spans.values()):
+        if not branches and max(map(len, spans.values()), default=1) == 1:
             return _Region(_one_box(spans, event_type.d), exact)
-        _write_all(spans, exact, branches, event_type, program)
+        count = _write_all(spans, exact, branches, event_type, program)
+    if most is not None and count > most:
+        return None
     region = evaluated(program, event_type.d, cap)
     return None if region is None else _Region(Boxes(*region[0]), region[1])
 
@@ -399,47 +400,68 @@ def _one_box(spans: dict[int, Spans], d: int) -> Boxes:
     return Boxes(corners[:1], corners[1:])
 
 
-def _split(filter: Filter) -> tuple[Sequence[Predicate], Sequence[And | Or]]:
-    """The predicates right under an AND or OR, and the rest; a predicate is its own."""
-    if isinstance(filter, Predicate):
-        return (filter,), ()
-    children = filter.children
-    leaves = [child for child in children if child.__class__ is Predicate]
-    branches = [child for child in children if child.__class__ is not Predicate] if len(leaves) < len(children) else ()
-    return leaves, branches  # type: ignore[return-value]
+Taken = tuple[dict[int, Spans] | None, bool, Sequence[And | Or]]
+"""The spans of each dimension, whether they are exact, and the branches that are left."""
 
 
-def _write(filter: Filter, event_type: EventType, program: list[int]) -> None:
-    """Write out a tree as a program of `disjoint.evaluated` that leaves its boxes."""
-    leaves, branches = _split(filter)
-    if filter.__class__ is not Or:
-        spans, exact = _all_spans(leaves, event_type)
-        _write_all(spans, exact, branches, event_type, program)
-        return
-    any_spans, exact = _any_spans(leaves, event_type)
-    several = {k: each for k, each in any_spans.items() if each}
-    for k, each in several.items():
-        _write_product({k: each}, True, program)
+def _taken(filter: Filter, event_type: EventType) -> Taken:
+    """What the predicates right under an AND or OR leave of each dimension; a predicate is its own.
+
+    Of an AND that leaves nothing of some dimension the spans are None.
+    """
+    dimension, attributes = event_type.dimension, event_type.attributes
+    spans: dict[int, Spans] = {}
+    branches: list[And | Or] = []
+    every, exact = filter.__class__ is not Or, True
+    for child in (filter,) if isinstance(filter, Predicate) else filter.children:
+        if not isinstance(child, Predicate):
+            branches.append(child)
+            continue
+        k = dimension[child.attribute]
+        attribute = attributes[k]
+        found, certain = _RULES[attribute.kind][child.operator](attribute, child.values)
+        if found is not certain and found != certain:
+            exact = False
+        if k in spans:
+            found = common(spans[k], found) if every else united([*spans[k], *found])
+        if every and not found:
+            return None, True, ()
+        spans[k] = found
+    return spans, exact, branches
+
+
+def _write(filter: Filter, event_type: EventType, program: list[int]) -> int:
+    """Write out a tree as a program of `disjoint.evaluated` that leaves its boxes; return its conjunctions."""
+    spans, exact, branches = _taken(filter, event_type)
+    if spans is None:
+        program.append(NOWHERE)
+        return conjunctions(filter)
+    if not isinstance(filter, Or):
+        return _write_all(spans, exact, branches, event_type, program)
+    count, several = len(filter.children) - len(branches), 0
+    for k, each in spans.items():
+        if each:
+            _write_product({k: each}, True, program)
+            several += 1
     for branch in branches:
-        _write(branch, event_type, program)
-    program += (UNITE, exact, len(several) + len(branches))
+        count += _write(branch, event_type, program)
+    program += (UNITE, exact, several + len(branches))
+    return count
 
 
 def _write_all(
-    spans: dict[int, Spans] | None, exact: bool, branches: Sequence[Filter], event_type: EventType, program: list[int]
-) -> None:
-    """Write out an AND: what its predicates leave, and its branches."""
-    if spans is None:
-        program.append(NOWHERE)
-        return
+    spans: dict[int, Spans], exact: bool, branches: Sequence[Filter], event_type: EventType, program: list[int]
+) -> int:
+    """Write out an AND, what its predicates leave and its branches; return its conjunctions."""
     _write_product(spans, exact, program)
-    skips = []
+    skips, count = [], 1
     for branch in branches:
-        _write(branch, event_type, program)
+        count *= _write(branch, event_type, program)
         program += (INTERSECT, SKIP, 0)
         skips.append(len(program) - 1)
     for skip in skips:
         program[skip] = len(program)
+    return count
 
 
 def _write_product(spans: dict[int, Spans], exact: bool, program: list[int]) -> None:
@@ -448,38 +470,6 @@ def _write_product(spans: dict[int, Spans], exact: bool, program: list[int]) -> 
         program += (k, len(each))
         for span in each:
             program += span
-
-
-def _all_spans(leaves: Iterable[Predicate], event_type: EventType) -> tuple[dict[int, Spans] | None, bool]:
-    """The spans of each dimension under all of the predicates; None if some dimension has none left."""
-    dimension, attributes = event_type.dimension, event_type.attributes
-    spans: dict[int, Spans] = {}
-    exact = True
-    for leaf in leaves:
-        k = dimension[leaf.attribute]
-        attribute = attributes[k]
-        found, certain = _RULES[attribute.kind][leaf.operator](attribute, leaf.values)
-        if found is not certain and found != certain:
-            exact = False
-        spans[k] = found = common(spans[k], found) if k in spans else found
-        if not found:
-            return None, True
-    return spans, exact
-
-
-def _any_spans(leaves: Iterable[Predicate], event_type: EventType) -> tuple[dict[int, Spans], bool]:
-    """The spans of each dimension under some of its predicates."""
-    dimension, attributes = event_type.dimension, event_type.attributes
-    spans: dict[int, Spans] = {}
-    exact = True
-    for leaf in leaves:
-        k = dimension[leaf.attribute]
-        attribute = attributes[k]
-        found, certain = _RULES[attribute.kind][leaf.operator](attribute, leaf.values)
-        if found is not certain and found != certain:
-            exact = False
-        spans[k] = united([*spans[k], *found]) if k in spans else found
-    return spans, exact
 
 
 def _residual(filter: Filter, event_type: EventType) -> Filter:
@@ -505,12 +495,11 @@ def _bounds(filter: Filter, event_type: EventType, within: Bounds) -> Bounds | N
 
     The branches of an AND are looked at inside what its predicates leave, so that most contradictions show.
     """
-    leaves, branches = _split(filter)
     if isinstance(filter, Or):
-        each = [_bounds(child, event_type, within) for child in (*leaves, *branches)]
+        each = [_bounds(child, event_type, within) for child in filter.children]
         sides = zip(*(bounds for bounds in each if bounds is not None), strict=True)
         return [(min(low for low, _ in side), max(high for _, high in side)) for side in sides] or None
-    spans, _ = _all_spans(leaves, event_type)
+    spans, _, branches = _taken(filter, event_type)
     if spans is None:
         return None
     inside = [common(spans.get(k, _EVERYTHING), (span,)) for k, span in enumerate(within)]

@@ -144,6 +144,8 @@ def written(text: str, limits: bool = True) -> Written:
 
 
 def _judge_size(text: str, limits: bool) -> None:
+    if text.isascii() and len(text) <= BYTES_MAX:
+        return
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.arrays import Bytes, Ints
+from state.arrays import Bools, Bytes, Ints
 from state.filters.geometry import intervals
 from state.filters.like import Like
 from state.filters.tree import And, Filter, Operator, Predicate
@@ -29,6 +29,9 @@ NO, YES, OPEN = 0, 1, 2
 """What a program says of an event."""
 STEPS_MAX = 256
 """Of a program; a longer one is left to the filter."""
+
+EVERY: Bools = np.empty(0, np.bool_)
+"""Numbers that are not in here are doubted."""
 
 _RANK, _EQUAL, _PREFIX, _AT_MOST, _AT_LEAST, _ALL, _ANY, _NOT = range(8)
 
@@ -129,16 +132,22 @@ class Programs:
             self._places[number] = -1
             self._gone += 1
 
-    def decide(self, rows: Ints, numbers: Ints, ranks: Ranks, starts: Ints) -> Bytes:
+    def decide(
+        self, rows: Ints, numbers: Ints, ranks: Ranks, starts: Ints, doubted: Bools = EVERY
+    ) -> tuple[Bytes, int, int]:
         """Tell for each pair of an event's row and a number whether the filter holds: NO, YES or OPEN.
 
-        `starts[a, i]`: as `json_scan.find_members` leaves them. Guarantee: what is not OPEN is what the filter says.
-        Cost: O(steps) a pair, compiled.
+        `starts[a, i]`: as `json_scan.find_members` leaves them. `doubted`, by number: whether the filter is to be
+        asked, else YES. Returns the answers, how many are YES, and how many OPEN. Guarantee: what is not OPEN is what
+        the filter says. Cost: O(steps) a pair, compiled.
         """
-        self._lay_out()
+        if self._fresh or self._gone > len(self._held):
+            self._lay_out()
         answers = np.empty(len(rows), np.uint8)
-        _decide(rows, numbers, ranks, starts, self._places, self._code, self._bytes, self._ends, answers)
-        return answers
+        counts = _decide(
+            rows, numbers, ranks, starts, doubted, self._places, self._code, self._bytes, self._ends, answers
+        )
+        return answers, *counts
 
     def _anew(self) -> None:
         self._fresh, self._gone = dict(self._held), 0
@@ -185,16 +194,23 @@ def _decide(
     numbers: Ints,
     ranks: Ranks,
     starts: Ints,
+    doubted: Bools,
     places: Ints,
     code: Ints,
     literals: Bytes,
     ends: Ints,
     answers: Bytes,
-) -> None:
-    stack = np.empty(STEPS_MAX, np.bool_)
+) -> tuple[int, int]:
+    """Write the answers; return how many are YES and how many OPEN."""
+    stack, yes, left = np.empty(STEPS_MAX, np.bool_), 0, 0
     for pair in range(len(rows)):
         row, number = rows[pair], numbers[pair]
+        if number < len(doubted) and not doubted[number]:
+            answers[pair] = YES
+            yes += 1
+            continue
         answers[pair] = OPEN
+        left += 1
         if number >= len(places) or places[number] < 0:
             continue
         at = places[number]
@@ -227,6 +243,9 @@ def _decide(
                 at, top = at + 4, top + 1
         if at == end:
             answers[pair] = YES if stack[0] else NO
+            yes += stack[0]
+            left -= 1
+    return yes, left
 
 
 @njit

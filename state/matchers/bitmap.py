@@ -34,7 +34,7 @@ from state.space.hilbert import encode
 from state.space.ranks import ABSENT, PRESENT_MAX
 
 FEW = 16
-"""Points up to which one call does it all: a batch of one event is asked in a third of the time."""
+"""Points up to which one call does it all: of a small batch, calls cost most."""
 CACHE_BYTES = 4 << 20
 """Bitmaps beyond this do not stay in a core's own cache."""
 
@@ -159,6 +159,8 @@ class BitmapMatcher:
     def __init__(self, boxes: Boxes, owners: Ints) -> None:
         self._d = boxes.d
         self._levels: list[list[_Held]] = []
+        self._places: Ints | None = None
+        """Where the segments lie, for a few points; None: not known since they changed."""
         self.insert(boxes, owners)
 
     @property
@@ -178,13 +180,14 @@ class BitmapMatcher:
     def match(self, points: Ranks, near: bool = False) -> Matches:
         """`near`: points that follow each other are near each other, so that they need not be ordered here."""
         points = as_points(points, self._d)
-        every = self._held
-        if not every:
+        if not self._levels:
             return Matches.none()
+        if len(points) <= FEW:
+            if self._places is None:
+                self._places = np.array([held.segment.address() for held in self._held], np.int64)
+            return Matches(*collect_few(self._places, points))
+        every = self._held
         alone = len(every) == 1
-        if alone and len(points) <= FEW:
-            held = every[0]
-            return Matches(*collect_few(held.segment, points, held.id_min, held.id_max))
         return united([held.collect(points, near, alone) for held in every], alone)
 
     def match_any(self, points: Ranks, near: bool = False) -> Bools:
@@ -216,17 +219,23 @@ class BitmapMatcher:
             lows, highs = np.concatenate([old.lows, boxes.lows]), np.concatenate([old.highs, boxes.highs])
             segments = build_segments(lows, highs, np.concatenate([old_owners, owners]))
             self._levels[kept:] = [[_Held.of(segment) for segment in segments]]
+            self._places = None
 
     def remove(self, owners: Ints) -> None:
         gone = np.unique(np.asarray(owners, dtype=np.int64))
         for held in self._held:
             held.remove(gone)
         self._levels = [level for level in ([held for held in level if held.live] for level in self._levels) if level]
+        self._places = None
+
+    def widen(self, d: int) -> None:
+        assert d >= self._d
+        self._d = d  # segments name the dimensions that their boxes constrain, and know of no others
 
     def resort(self) -> None:
         """Make one segment of all live boxes, in fresh order and with fresh cells. Cost: that of a build."""
         boxes, owners = self.boxes()
-        self._levels = []
+        self._levels, self._places = [], None
         self.insert(boxes, owners)
 
     def boxes(self) -> tuple[Boxes, Ints]:
@@ -250,11 +259,13 @@ class BitmapMatcher:
         return self._taken([(held, held.rows_of(some)) for held in self._held])
 
     def keep(self, shelf: Shelf) -> Any:
+        self._places = None
         return [[msgspec.to_builtins(held.keep(shelf)) for held in level] for level in self._levels]
 
     def open(self, kept: Any, shelf: Shelf) -> None:
         levels = msgspec.convert(kept, list[list[_Kept]])
         self._levels = [[_Held.opened(one, shelf) for one in level] for level in levels]
+        self._places = None
 
     def memory(self) -> int:
         indices = sum(held.by_owner.nbytes for held in self._held if held.by_owner is not None)

@@ -263,6 +263,13 @@ class TreeMatcher:
         for packed in self._held:
             packed.remove(gone)
 
+    def widen(self, d: int) -> None:
+        """Cost: that of a build, for nodes have the corners of all dimensions."""
+        assert d >= self._d
+        boxes, owners = self.boxes()
+        self._d = d
+        self._pack_all(boxes.widened(d), owners)
+
     def resort(self) -> None:
         """Pack all live boxes anew. Cost: that of a build."""
         self._pack_with(*self.tail.boxes())

@@ -100,6 +100,10 @@ class Matcher(Protocol):
 class SharedMatcher(Matcher, Protocol):
     """A matcher of junctions: it can be read out, and be kept where several processes read it."""
 
+    def widen(self, d: int) -> None:
+        """Have boxes and points of d dimensions, not fewer than now; the boxes that are here span the further ones."""
+        ...
+
     def boxes_of(self, owners: Ints) -> tuple[Boxes, Ints]:
         """The live boxes of these owners, and whose each is, in any order. Cost: that of the owners, once indexed."""
         ...

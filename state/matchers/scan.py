@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from state.arrays import Bools, Ints, Words
 from state.kernels import njit
 from state.matchers.matcher import Matches
-from state.matchers.segment import ALL, U0, U1, Rows, Segment, locate
+from state.matchers.segment import ALL, U0, U1, Rows, Segment, locate, segment_at
 from state.space.boxes import Ranks
 
 Found = tuple[Ints, Ints, Ints]
@@ -101,22 +101,27 @@ def _collect(
 
 
 @njit
-def collect_few(segment: Segment, points: Ranks, low: int, high: int) -> tuple[Ints, Ints]:
-    """`collect` and `united` in one call for a segment that is alone: with few points, calls cost most."""
-    rows = locate(points, segment.dims, segment.trees, segment.first_node, segment.first_row)
+def collect_few(places: Ints, points: Ranks) -> tuple[Ints, Ints]:
+    """`collect` and `united` in one call for all segments, given by their addresses: with few points, calls cost most.
+
+    No bits are set to sort with but for what was found: to clear one for each owner would cost more than to look.
+    """
     n, order = len(points), np.arange(len(points))
-    starts, ends = np.empty(n, np.int64), np.empty(n, np.int64)
-    ids = np.empty(len(segment.owners) + 2 * n, np.int64)
-    done, used = _collect(segment, points, rows, order, low, high, True, starts, ends, ids, 0, 0)
-    while done < n:
-        larger = np.empty(2 * len(ids), np.int64)
-        larger[:used] = ids[:used]
-        ids = larger
-        done, used = _collect(segment, points, rows, order, low, high, True, starts, ends, ids, done, used)
-    found = np.empty(used, np.int64)
+    starts, ends = np.empty((len(places), n), np.int64), np.empty((len(places), n), np.int64)
+    ids, used = np.empty(0, np.int64), 0
+    for k in range(len(places)):
+        segment = segment_at(places[k])
+        rows = locate(points, segment.dims, segment.trees, segment.first_node, segment.first_row)
+        done = 0
+        while done < n:
+            if used + len(segment.owners) > len(ids):
+                ids = _grown(ids, used, len(segment.owners) + 2 * n)
+            done, used = _collect(segment, points, rows, order, 0, -1, False, starts[k], ends[k], ids, done, used)
+    first, end, found = _merged(starts, ends, ids[:used], np.empty(used, np.int64))
+    events = np.empty(len(found), np.int64)
     for e in range(n):
-        found[starts[e] : ends[e]] = e
-    return found, ids[:used].copy()
+        events[first[e] : end[e]] = e
+    return events, found
 
 
 @njit

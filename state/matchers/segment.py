@@ -15,12 +15,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import carray
 from numpy.typing import NDArray
 
 from state.arrays import Bools, Ints, Words
 from state.kernels import njit
 from state.matchers.order import sample_corners, spatial_order
 from state.space.boxes import Ranks
+from state.space.memory import pointer_at
 from state.space.ranks import ABSENT, PRESENT_MAX
 
 Rows = NDArray[np.uint32]
@@ -72,6 +74,37 @@ class Segment(NamedTuple):
     def size(self) -> int:
         """Number of boxes, the dead included."""
         return len(self.owners)
+
+    def address(self) -> list[int]:
+        """Where it lies, as `segment_at` reads it: six sizes, then the addresses of its arrays.
+
+        Whoever keeps it keeps the segment too.
+        """
+        assert all(array.flags.c_contiguous and array.dtype.itemsize == 8 for array in self)
+        sizes = [len(self.dims), len(self.trees), len(self.owners), len(self.compared), len(self.fine), len(self.reach)]
+        return sizes + [array.ctypes.data for array in self]
+
+
+@njit
+def segment_at(place: Ints) -> Segment:
+    """The segment at an address: the same arrays, not copied."""
+    d, nodes, n, compared, fine, rows = place[0], place[1], place[2], place[3], place[4], place[5]
+    words = (n + 63) >> 6
+    return Segment(
+        carray(pointer_at(place[6]), d, np.int64),
+        carray(pointer_at(place[7]), nodes, np.int64),
+        carray(pointer_at(place[8]), d + 1, np.int64),
+        carray(pointer_at(place[9]), d + 1, np.int64),
+        carray(pointer_at(place[10]), (n, 2 * d), np.int64),
+        carray(pointer_at(place[11]), n, np.int64),
+        carray(pointer_at(place[12]), compared, np.int64),
+        carray(pointer_at(place[13]), fine, np.int64),
+        carray(pointer_at(place[14]), (words, 2 * fine), np.int64),
+        carray(pointer_at(place[15]), (rows, words, 2), np.uint64),
+        carray(pointer_at(place[16]), (rows, (words + 63) >> 6), np.uint64),
+        carray(pointer_at(place[17]), (rows, 2), np.int64),
+        carray(pointer_at(place[18]), words, np.uint64),
+    )
 
 
 def build_segments(lows: Ranks, highs: Ranks, owners: Ints) -> list[Segment]:

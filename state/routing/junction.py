@@ -27,14 +27,14 @@ import numpy as np
 import pyarrow as pa
 
 from state.advertisements.conformance import Promises
-from state.arrays import Bools, Ints, Words
+from state.arrays import Bools, Bytes, Ints, Words
 from state.compiled_part import IMPRECISE_RANGES_MAX, CompiledPart, join_ranges, overlap_ranges
 from state.errors import HilcastError
 from state.filters.evaluate import Holds
 from state.filters.evaluate import compile as compile_filter
 from state.filters.grammar import parse
-from state.filters.long_texts import asked_texts, with_hashes
-from state.filters.residual_programs import OPEN, YES, Program, Programs
+from state.filters.long_texts import Asked, asked_texts, with_traits
+from state.filters.residual_programs import EVERY, OPEN, YES, Program, Programs
 from state.filters.tree import Filter
 from state.index_delta import IndexDelta
 from state.keys import Key
@@ -49,9 +49,12 @@ from state.space.grid import Grid
 from state.space.packing import BOXES, Packed, unpack
 from state.space.ranges import Ranges
 from state.space.ranks import ABSENT, PRESENT_MAX
+from state.space.text_hashes import Trait
 
 Advertisement = tuple[str, str]
 """Publisher and filter."""
+TRAITS_MAX = 24
+"""Traits of a junction up to which a prefix of another length gets one of its own; then a shorter one serves."""
 
 
 class Pairs(NamedTuple):
@@ -90,7 +93,7 @@ class KeptJunction(msgspec.Struct, array_like=True, frozen=True):
     local: KeptBoxes
     link_boxes: dict[str, KeptBoxes]
     link_ranges: dict[str, KeptRanges]
-    hashed: list[int]
+    traits: list[Trait]
     promised: dict[int, list[Advertisement]]
 
     def names(self) -> set[str]:
@@ -159,13 +162,11 @@ class Junction:
         """
         self.version = 0
         """Of the subscriptions: what was computed by number holds as long as it stays."""
-        # An interval of texts may look like a point, and has no hash.
-        texts = [attribute.kind == "text" and attribute.imprecise is None for attribute in event_type.attributes]
-        self._text_columns = [column for column, is_text in enumerate(texts) if is_text]
-        self._hashed: set[int] = set()
-        """Those of them whose hash some box has asked for."""
-        self._local = NumberedBoxes(event_type, len(self._text_columns))
-        """In the dimensions of the attributes, then the hashes of the texts."""
+        self._names = [attribute.name for attribute in event_type.attributes]
+        self._traits: list[Trait] = []
+        """Of texts, that some box has asked for."""
+        self._local = NumberedBoxes(event_type)
+        """In the dimensions of the attributes, then the traits."""
         self._link_ranges: dict[str, _Ranged] = {}
         self._codes: dict[str, int] = {}
         """By part: the number that stands for it."""
@@ -259,12 +260,12 @@ class Junction:
         number[fresh] = self._local.take(code, len(fresh))
         self.roll.add(part, fresh.tolist(), digests[fresh], self._unreadable(part, fresh.tolist()))
         mine = number[entry] >= 0
-        hashed, source = self._with_hashes(part, rows.take(mine), entry[mine])
-        return hashed, number[entry[mine]][source]
+        wider, source = self._with_traits(part, rows.take(mine), entry[mine])
+        return wider, number[entry[mine]][source]
 
     def _change_boxes(self, gone: Ints, new: Sequence[tuple[Boxes, Ints]]) -> None:
-        d = self.event_type.d + len(self._text_columns)
-        boxes = Boxes.concatenated([boxes for boxes, _ in new], d)
+        d = self.event_type.d + len(self._traits)
+        boxes = Boxes.concatenated([boxes.widened(d) for boxes, _ in new], d)
         if len(gone) or len(boxes):
             self._local.change(gone, boxes, together([numbers for _, numbers in new]))
             self._renumbered()
@@ -282,19 +283,42 @@ class Junction:
                     self.faults.append(f"the filter of {who} cannot be read: {text[:80]!r}")
         return found
 
-    def _with_hashes(self, part: CompiledPart, boxes: Boxes, entries: Ints) -> tuple[Boxes, Ints]:
-        """Boxes of entries with the hashes of the long texts that they ask for, and the row that each came from."""
-        if not self._text_columns:
-            return boxes, np.arange(len(boxes))
-        asked = {}
+    def _with_traits(self, part: CompiledPart, boxes: Boxes, entries: Ints) -> tuple[Boxes, Ints]:
+        """Boxes of entries with the traits of the long texts that they ask for, and the row that each came from."""
+        spans = {}
         doubtful = set(part.doubtful)
-        for row, entry in enumerate(entries.tolist()):
+        for row, entry in enumerate(entries.tolist()) if doubtful else ():
             read = self._read(part.residuals.get(entry, "")) if entry in doubtful else None
-            texts = None if read is None else asked_texts(read[0], self.event_type)
-            if texts is not None and texts[0] in self._text_columns:
-                asked[row] = texts
-                self._hashed.add(texts[0])
-        return with_hashes(boxes, asked, self._text_columns)
+            asked = None if read is None else asked_texts(read[0], self.event_type)
+            trait = None if asked is None else self._trait(asked)
+            if asked is not None and trait is not None:
+                low, high = int(boxes.lows[row, asked.column]), int(boxes.highs[row, asked.column])
+                spans[row] = trait, asked.spans(self._traits[trait][1], low, high)
+        if not self._traits:
+            return boxes, np.arange(len(boxes))
+        return with_traits(boxes, len(self._traits), spans)
+
+    def _trait(self, asked: Asked) -> int | None:
+        """Which of the traits tells texts apart that are asked for so; a new one, where there is room for it."""
+        if self.event_type.attributes[asked.column].imprecise is not None:
+            return None  # An interval of texts may look like a point, and has no trait.
+        wanted = asked.column, asked.steps
+        if wanted in self._traits:
+            return self._traits.index(wanted)
+        if not asked.prefix or len(self._traits) < TRAITS_MAX:
+            self._traits.append(wanted)
+            self._local.widen(len(self._traits))
+            self.__dict__.pop("_trait_table", None)
+            return len(self._traits) - 1
+        shorter = [trait for trait in self._traits if trait[0] == asked.column and trait[1] < asked.steps]
+        return self._traits.index(max(shorter)) if shorter else None
+
+    @cached_property
+    def _trait_table(self) -> Ints:
+        """Column, steps and dimension of each trait, sorted."""
+        d = self.event_type.d
+        table = sorted((*trait, d + i) for i, trait in enumerate(self._traits))
+        return np.array(table, np.int64).reshape(-1, 3)
 
     def _renumbered(self) -> None:
         """Numbers stand for something else, or more of them for something."""
@@ -385,11 +409,11 @@ class Junction:
             self._filters[text] = self._parsed(text)
         return self._filters[text]
 
-    def _prepare(self, numbers: Ints) -> None:
-        """Read the filters of some numbers, as far as that is not done."""
-        for number in np.unique(numbers).tolist():
-            if number not in self._residuals:
-                self._residuals[number] = self._prepared(number)
+    def _prepare(self, numbers: Ints) -> bool:
+        """Read the filters of some numbers, as far as that is not done; tell whether any was not."""
+        fresh = set(numbers.tolist()).difference(self._residuals)
+        self._residuals |= {number: self._prepared(number) for number in sorted(fresh)}
+        return bool(fresh)
 
     def _prepared(self, number: int) -> Holds:
         flags, code = int(self.roll.flags.values[number]), int(self.roll.text.values[number])
@@ -441,24 +465,19 @@ class Junction:
 
         `doubtful` ones are still to be checked exactly. `rows`: near each other, where they follow each other.
         """
-        ranks = batch.ranks[rows]
-        if self._text_columns:
-            d = self.event_type.d
-            ranks = np.full((len(rows), d + len(self._text_columns)), ABSENT, np.int64)
-            ranks[:, :d] = batch.ranks[rows]
-            for i, column in enumerate(self._text_columns):
-                if column in self._hashed:
-                    ranks[:, d + i] = batch.text_hashes(column, self.event_type.attributes[column].name)[rows]
-        return Pairs(*self._local.matcher.match(ranks, near=True))
+        points = batch.points(rows, self._trait_table, self._names)
+        return Pairs(*self._local.matcher.match(points, near=True))
 
     def exactly(self, found: Pairs, batch: RankBatch) -> Pairs:
         """Those of the pairs of points and subscriptions whose boxes hold for which the filter does."""
-        doubted = np.flatnonzero(self._doubted[found.numbers]) if len(self.doubtful) else NO_NUMBERS
-        if not len(doubted):
+        if not len(self.doubtful):
             return found
-        keep = np.ones(len(found.rows), bool)
-        keep[doubted] = self.holds(found.take(doubted), batch, points=True)
-        return found.take(keep)
+        if batch.starts is None:
+            return found.take(self._judged(found, batch, np.where(self._doubted[found.numbers], OPEN, YES)))
+        answers, yes, left = self._decided(found, batch, batch.starts, self._doubted)
+        if left:
+            return found.take(self._judged(found, batch, answers))
+        return found if yes == len(answers) else found.take(answers == YES)
 
     def holds(self, pairs: Pairs, batch: RankBatch, points: bool) -> Bools:
         """Decide exactly, by the filter itself, where boxes cannot: the edge is where delivery becomes exact.
@@ -466,19 +485,29 @@ class Junction:
         `points`: whether no event is imprecise. Then compiled programs decide what they can; all that is left is asked
         of the filter, event by event.
         """
-        self._prepare(pairs.numbers)
-        answers = np.full(len(pairs.rows), OPEN, np.uint8)
         if points and batch.starts is not None:
-            answers = self._programs.decide(pairs.rows, pairs.numbers, batch.ranks, batch.starts)
+            return self._judged(pairs, batch, self._decided(pairs, batch, batch.starts, EVERY)[0])
+        return self._judged(pairs, batch, np.full(len(pairs.rows), OPEN, np.uint8))
+
+    def _decided(self, pairs: Pairs, batch: RankBatch, starts: Ints, doubted: Bools) -> tuple[Bytes, int, int]:
+        """What compiled programs say; those that are asked for the first time are read."""
+        found = self._programs.decide(pairs.rows, pairs.numbers, batch.ranks, starts, doubted)
+        if found[2] and self._prepare(pairs.numbers[found[0] == OPEN]):
+            return self._programs.decide(pairs.rows, pairs.numbers, batch.ranks, starts, doubted)
+        return found
+
+    def _judged(self, pairs: Pairs, batch: RankBatch, answers: Bytes) -> Bools:
+        """The answers, where those that are OPEN are asked of the filter."""
         left = np.flatnonzero(answers == OPEN)
+        self._prepare(pairs.numbers[left])
         each = zip(pairs.rows[left].tolist(), pairs.numbers[left].tolist(), strict=True)
         answers[left] = [self._residuals[number](batch.event(row)) for row, number in each]
         return answers == YES
 
     def touched(self, lows: Ints, highs: Ints) -> Pairs:
         """Imprecise events and subscriptions whose boxes meet; every one is still to be checked exactly."""
-        # A value between two texts may be any, and have any hash.
-        more = len(lows), len(self._text_columns)
+        # A value between two texts may be any, and have any trait.
+        more = len(lows), len(self._traits)
         lows, highs = np.hstack([lows, np.full(more, ABSENT)]), np.hstack([highs, np.full(more, PRESENT_MAX)])
         return Pairs(*self._local.matcher.match_boxes(lows, highs))
 
@@ -519,7 +548,7 @@ class Junction:
             self._local.keep(shelf),
             {neighbour: link.keep(shelf) for neighbour, link in self.link_boxes.items()},
             {neighbour: link.keep(shelf) for neighbour, link in self._link_ranges.items()},
-            sorted(self._hashed),
+            self._traits,
             {code: some for code, some in self._promised.items() if some},
         )
 
@@ -535,6 +564,8 @@ class Junction:
         self._codes = {part: code for code, (part, _) in enumerate(kept.parts)}
         self._stamps = {code: stamp for code, (_, stamp) in enumerate(kept.parts)}
         self.roll.open(kept.roll, shelf)
+        self._traits = list(kept.traits)
+        self._local.widen(len(self._traits))
         self._local.open(kept.local, shelf)
         for neighbour, boxes in kept.link_boxes.items():
             self.link_boxes[neighbour] = NumberedBoxes(event_type)
@@ -542,7 +573,7 @@ class Junction:
         for neighbour, ranges in kept.link_ranges.items():
             self._link_ranges[neighbour] = _Ranged()
             self._link_ranges[neighbour].open(ranges, shelf)
-        self._hashed, self._promised = set(kept.hashed), dict(kept.promised)
+        self._promised = dict(kept.promised)
         if before is not None:
             self._advertised = before._advertised
             if before.roll.flags.is_same(self.roll.flags):  # numbers stand for what they stood for

@@ -82,6 +82,11 @@ class NumberedBoxes:
             self.matcher.resort()
             self._dead_boxes = 0
 
+    def widen(self, more: int) -> None:
+        """Have so many dimensions beside those of the attributes; the boxes that are here span the further ones."""
+        self.more = more
+        self.matcher.widen(self.event_type.d + more)
+
     def of(self, part: int) -> tuple[Boxes, Ints]:
         """The boxes of a part, and the number of each. Cost: a pass over the numbers, and that of its boxes."""
         return self.matcher.boxes_of(np.flatnonzero(self.parts.values == part))

@@ -110,6 +110,12 @@ class Boxes:
             return cls.empty(d)
         return cls(np.concatenate([b.lows for b in parts]), np.concatenate([b.highs for b in parts]))
 
+    def widened(self, d: int) -> Boxes:
+        """The boxes in d dimensions; the further ones they span."""
+        more = len(self), d - self.d
+        lows, highs = np.full(more, ABSENT, np.int64), np.full(more, PRESENT_MAX, np.int64)
+        return Boxes(np.hstack([self.lows, lows]), np.hstack([self.highs, highs])) if more[1] else self
+
     def owned(self) -> Boxes:
         """The boxes in memory of their own where theirs is read-only or no plain run.
 

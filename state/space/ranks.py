@@ -34,7 +34,6 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import date, datetime
 
 from state.space.event_type import Attribute
@@ -271,8 +270,11 @@ def timestamp_micros(text: str) -> int | None:
     if len(text) == 20 and text[4] == text[7] == "-" and text[13] == text[16] == ":" and text[10::9] == "TZ":
         # Whole seconds of UTC, as most are written: Python's own reader, a fifth of the cost. What it refuses (leap
         # seconds, the year 0), and the hour 24 that it may take, is left to ours.
-        with suppress(ValueError):
+        try:
             at = datetime.fromisoformat(text)
+        except ValueError:
+            pass
+        else:
             if text[11:13] != "24":
                 clock = at.hour * 3600 + at.minute * 60 + at.second
                 return ((at.toordinal() - _ORDINAL_1970) * 86_400 + clock) * 1_000_000

@@ -65,7 +65,7 @@ def judged(
         programs.put(number, Program(tree, event_type))
     rows, numbers = (a.ravel() for a in np.meshgrid(np.flatnonzero(points), np.arange(len(trees))))
     assert batch.starts is not None
-    answers = programs.decide(rows, numbers, batch.ranks, batch.starts)
+    answers, _, _ = programs.decide(rows, numbers, batch.ranks, batch.starts)
     met: Counter[str] = Counter()
     for row, number, answer in zip(rows.tolist(), numbers.tolist(), answers.tolist(), strict=True):
         holds = every[number](batch.event(row))
@@ -169,5 +169,5 @@ def test_numbers_come_and_go() -> None:
             programs.put(number, Program(parse(f"s = '{literal}'", TEXT), TEXT))
             held[number] = int(literal == "abcdefghi")
         if random.random() < 0.5:
-            answers = programs.decide(np.zeros(9, np.int64), np.arange(9), batch.ranks, batch.starts)
+            answers, _, _ = programs.decide(np.zeros(9, np.int64), np.arange(9), batch.ranks, batch.starts)
             assert answers.tolist() == [held.get(number, OPEN) for number in range(9)]

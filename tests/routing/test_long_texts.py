@@ -1,4 +1,4 @@
-"""Filters that ask for long texts by name, against plain Python: the hash of a text decides and loses nothing."""
+"""Filters that ask for long texts by name or by their beginning, against plain Python: traits decide and lose nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 from state.space.packing import pack
 from state.space.ranks import ABSENT
-from state.space.text_hashes import text_hash
+from state.space.text_hashes import WHOLE, trait_of
 
 PAGE = EventType("page", (Attribute("url", "text"), Attribute("tag", "text"), Attribute("x", "int")), cubes=1)
 SITE = "https://shop.example/"
@@ -127,16 +127,57 @@ def test_a_hash_keeps_filters_apart_that_share_a_rank() -> None:
     assert [(row, junction.roll.id(number)) for row, number in zip(*found, strict=True)] == [(0, "7"), (1, "70")]
 
 
+def test_a_trait_keeps_prefixes_apart_that_share_a_rank() -> None:
+    """Of hundreds of filters that ask for a beginning each, of many lengths, an event meets those that it begins with."""
+    begun = [f"{SITE}{'x' * (i % 40)}{i:03}" for i in range(300)] + [SITE, f"{SITE}{'x' * 20}"]
+    entries = [entry(i, f"url LIKE '{text}%'") for i, text in enumerate(begun)]
+    for matcher in ("bitmap", "s-tree"):
+        page = replace(PAGE, matcher=matcher)
+        junction = Junction.join(page, Grid.of(page), [CompiledPart.of(3, entries, {}, [])])
+        texts = [f"{text}/7" for text in begun] + ["https://shop"]
+        batch = decode(PAGE, [json.dumps({"url": text}).encode() for text in texts])
+        found = junction.interested(batch, np.arange(len(batch)))
+        met = {(row, int(junction.roll.id(number))) for row, number in zip(*found, strict=True)}
+        assert met == {
+            (i, k) for i, text in enumerate(texts) for k, prefix in enumerate(begun) if text.startswith(prefix)
+        }
+
+
+def test_prefixes_of_more_lengths_than_there_are_traits_are_answered_by_shorter_ones() -> None:
+    """A length that gets no trait of its own is served by one below it, or by none; nothing is lost."""
+    begun = [f"{'longer prefix ' * 20}"[: 8 + 5 * i] for i in range(50)][::-1]
+    entries = [
+        entry(i, f"{name} LIKE '{text}%'")
+        for i, (text, name) in enumerate((t, n) for t in begun for n in ("url", "tag"))
+    ]
+    junction = Junction.join(PAGE, Grid.of(PAGE), [CompiledPart.of(3, entries, {}, [])])
+    documents = [{name: text} for text in begun for name in ("url", "tag")]
+    expected = {
+        (i, str(k))
+        for i, one in enumerate(documents)
+        for k, other in enumerate(documents)
+        if all(one.get(name, "").startswith(text) for name, text in other.items())
+    }
+    assert answers(junction, decode(PAGE, [json.dumps(one).encode() for one in documents])) == expected
+
+
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.text(), st.none(), st.integers()), min_size=1, max_size=5), st.booleans())
-def test_the_hash_of_an_event_is_that_of_its_text(texts: list[object], escaped: bool) -> None:
+def test_the_traits_of_an_event_are_those_of_its_text(texts: list[object], escaped: bool) -> None:
     """Compiled over bytes or in Python, escaped or not; what is no text has none."""
     values = [json.dumps({"url": text}, ensure_ascii=escaped).encode() for text in texts]
-    wanted = [text_hash(text) if isinstance(text, str) else ABSENT for text in texts]
-    assert decode(PAGE, values).text_hashes(0, "url").tolist() == wanted
+    steps = [0, 1, 2, WHOLE]
+    wanted = [[trait_of(text, s) if isinstance(text, str) else ABSENT for s in steps] for text in texts]
+    traits = np.array([[0, s, 3 + i] for i, s in enumerate(steps)])
+    rows = np.arange(len(texts))[::-1]
+    batch = decode(PAGE, values)
+    points = batch.points(rows, traits, ["url", "tag", "x"])
+    assert points[:, :3].tolist() == batch.ranks[rows].tolist()
+    assert points[:, 3:].tolist() == wanted[::-1]
 
 
-def test_an_interval_of_texts_that_looks_like_a_point_has_no_hash() -> None:
-    """Both ends share a rank, and any text between them may be meant: the filter decides, not a hash."""
+def test_an_interval_of_texts_that_looks_like_a_point_has_no_trait() -> None:
+    """Both ends share a rank, and any text between them may be meant: the filter decides, not a trait."""
     page = EventType("page", (Attribute("url", "text", imprecise="possible"),), cubes=1)
     text = f"url = '{SITE}b'"
     found = geometry(parse(text, page), page)
