@@ -120,6 +120,7 @@ class Head(NamedTuple):
 
     stamp: bytes
     base_bytes: int
+    """Of the base, as deltas would tell it: packed it takes less."""
     delta_bytes: int
     """Of those that came after the base."""
 
@@ -140,10 +141,10 @@ class Head(NamedTuple):
             return None
 
     @classmethod
-    def of(cls, whole: bytes, stamp: bytes, deltas: Sequence[bytes]) -> tuple[Head, Sequence[bytes]]:
+    def of(cls, whole: CompiledPart, deltas: Sequence[bytes]) -> tuple[Head, Sequence[bytes]]:
         """The head of a new base, and those of the deltas that lead to it that are worth keeping beside it."""
-        worth = sum(map(len, deltas)) <= max(FOLDED_MIN, len(whole) // FOLDED_SHARE)
-        return cls(stamp, len(whole), 0), deltas if worth else ()
+        worth = sum(map(len, deltas)) <= max(FOLDED_MIN, whole.size // FOLDED_SHARE)
+        return cls(whole.stamp, whole.size, 0), deltas if worth else ()
 
     def after(self, deltas: Sequence[IndexDelta], size: int, least: int = FOLDED_MIN) -> Head | None:
         """The head once these deltas of some bytes are added; None: the whole is to be written.

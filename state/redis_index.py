@@ -353,7 +353,7 @@ class RedisIndex:
         pipe = self._client.pipeline(transaction=False)
         for key, blob in parts.items():
             part = load_part(blob)
-            self._write_part(key, blob, part.stamp, [], generation, batch, run)
+            self._write_part(key, blob, part, [], generation, batch, run)
             self._describe(pipe, key, part, generation, batch)
         self._tell_people(pipe, forwarding or {}, reduced or {})
 
@@ -383,7 +383,7 @@ class RedisIndex:
             blob = whole()
             size = len(blob)
             part = load_part(blob)
-            self._write_part(key, blob, part.stamp, deltas, generation, batch, run)
+            self._write_part(key, blob, part, deltas, generation, batch, run)
             self._describe(pipe, key, part, generation, batch)
             read = []
         for delta in read:
@@ -429,10 +429,17 @@ class RedisIndex:
         return not said
 
     def _write_part(
-        self, key: Key, blob: bytes, stamp: bytes, deltas: Sequence[bytes], generation: int, batch: int, run: str
+        self,
+        key: Key,
+        blob: bytes,
+        part: CompiledPart,
+        deltas: Sequence[bytes],
+        generation: int,
+        batch: int,
+        run: str,
     ) -> None:
         """Write all of an index, and beside it the deltas that lead to it: who holds what was before takes these."""
-        head, beside = Head.of(blob, stamp, deltas)
+        head, beside = Head.of(part, deltas)
         name = self._name(key, f"index:{generation}")
         newer = self._write(str(key), name, Version(generation, batch, run), blob, bytes(head), beside)
         if newer:

@@ -37,7 +37,7 @@ from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
 
-FORMAT = 3
+FORMAT = 4
 """3: the cap of boxes rises with the entries, and what removals give back may exceed it by a share."""
 RESERVE = 4
 """What removals give back may exceed the cap of boxes by this part of it: the space is not built anew for each."""

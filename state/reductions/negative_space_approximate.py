@@ -35,7 +35,7 @@ from state.reductions.negative_tree import (
 from state.space.boxes import Boxes
 from state.space.packing import PackedEntries, pack_boxes, pack_numbers, unpack_entries
 
-FORMAT = 1
+FORMAT = 2
 
 CHOICES = {"benefit-cost": BENEFIT_COST, "benefit": BENEFIT, "cost": COST}
 """The selection metrics of §5: the volume cut out per new box, the volume, 1 / new boxes."""

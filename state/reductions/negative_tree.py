@@ -36,7 +36,7 @@ LEAF = -1
 """First child of a negative box."""
 DEAD = -2
 """First child of a node below which nothing is negative any more."""
-FORMAT = 2
+FORMAT = 3
 REBALANCE_MIN = 64
 """Cuts below which building anew is not worth a call."""
 MERGE_MIN = 64

@@ -39,7 +39,7 @@ from state.space.packing import (
     unpack_numbers,
 )
 
-FORMAT = 3
+FORMAT = 4
 """3: a group that loses a member and stays keeps its place among the others."""
 Member = tuple[str, int]
 """An entry's id and the number of one of its boxes."""

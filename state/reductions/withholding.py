@@ -30,7 +30,7 @@ from state.space.boxes import Boxes
 from state.space.packing import Geometry, PackedEntries, pack_numbers, unpack_entries, unpack_numbers
 
 FORMAT = 4
-"""4: `probabilistic` and `hybrid` look at corners first."""
+"""4: `probabilistic` and `hybrid` look at corners first; boxes are packed by columns."""
 MANY = 32
 """Entries that come together from which on one pass is the cheaper way."""
 EMPTY = Decision(True, reason="there is nothing in it")

@@ -2,8 +2,10 @@
 
 numbers   7 bits a byte, low bits first, the top bit set while more follow
 ranges    format, how many, then gap and length of each in turn: about 2 bytes a range
-boxes     in messages and in Redis: raw little-endian int64 columns
-          in states: by columns, each as positions in a table of its distinct values where that is shorter
+boxes     in messages and in changes of an index: raw little-endian int64 columns
+          in states and in the index: by columns, those of the high corners as what they are above the low ones where
+          that is shorter; each as what it is above its least value, in as few bytes as the greatest takes, or as
+          positions in a table of its distinct values
 entries   ids, the number of boxes of each, and all boxes in their order
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -188,20 +191,67 @@ def _one_range(blob: bytes) -> Ranges | None:
     return Ranges(np.array(numbers[:1], np.int64), np.array([sum(numbers)], np.int64))
 
 
+_HEAD = struct.Struct("<II")
+_FRAME, _TABLE, _ABOVE = 0x10, 0x20, 0x40
+"""How a column is packed, beside the bytes of a value in the low four bits; the last: above the low corners."""
+
+
 def pack_boxes(boxes: Boxes) -> bytes:
-    """Pack boxes by columns. The boxes of one state share most of their faces, so distinct values are few."""
-    columns = [*boxes.lows.T, *boxes.highs.T]
-    return struct.pack("<II", len(boxes), boxes.d) + b"".join(_pack_column(column) for column in columns)
+    """Pack boxes by columns: how many boxes, how many dimensions, then low and high corners of each dimension in turn.
+
+    Many boxes share their faces or are about as wide as others: a column takes as many bytes as its values differ in.
+    Cost: at most three sorts of each dimension.
+    """
+    packed = [_HEAD.pack(len(boxes), boxes.d)]
+    for j in range(boxes.d):
+        low, high = _column(boxes.lows[:, j]), _column(boxes.highs[:, j])
+        # as wide as all ranks is -1: all that is done with the numbers is done modulo 2^64
+        above = _column(boxes.highs[:, j] - boxes.lows[:, j])
+        # the first column takes a byte a box: a damaged count of boxes must not ask for all the memory there is
+        packed.append(low.written(0, least=1 if j == 0 else 0))
+        packed.append(above.written(_ABOVE) if above.size < high.size else high.written(0))
+    return b"".join(packed)
 
 
-def _pack_column(column: Ints) -> bytes:
-    values = np.sort(column)
-    values = values[np.append(True, values[1:] != values[:-1])] if len(values) else values
-    width = 1 if len(values) <= 1 << 8 else 2 if len(values) <= 1 << 16 else 4
-    if 4 + 8 * len(values) + width * len(column) >= 8 * len(column):
-        return b"\x08" + column.astype("<i8").tobytes()
-    head = struct.pack("<BI", width, len(values))
-    return head + values.astype("<i8").tobytes() + np.searchsorted(values, column).astype(f"<u{width}").tobytes()
+class _Column(NamedTuple):
+    """How a column takes the least room."""
+
+    values: Ints
+    first: int
+    """Its least value."""
+    width: int
+    """Bytes of what a value is above that; of a place in `table`, if there is one."""
+    table: Ints | None
+    """Its distinct values, sorted."""
+
+    @property
+    def size(self) -> int:
+        return self.width * len(self.values) + (8 if self.table is None else 4 + 8 * len(self.table))
+
+    def written(self, above: int, least: int = 0) -> bytes:
+        """The column behind a byte that says how; `least`: bytes of a value."""
+        if self.table is not None:
+            head = struct.pack("<BI", _TABLE | above | self.width, len(self.table)) + self.table.astype("<i8").tobytes()
+            return head + np.searchsorted(self.table, self.values).astype(f"<u{self.width}").tobytes()
+        width = max(self.width, least)
+        offsets = (self.values - self.first).astype("<i8")
+        raw = offsets.view(np.uint8).reshape(-1, 8)[:, :width]
+        return struct.pack("<Bq", _FRAME | above | width, self.first) + raw.tobytes()
+
+
+def _column(column: Ints) -> _Column:
+    values = np.ascontiguousarray(column)
+    if not len(values):
+        return _Column(values, 0, 0, None)
+    first, last = int(values.min()), int(values.max())
+    frame = _Column(values, first, ((last - first).bit_length() + 7) // 8, None)
+    if frame.width < 2:
+        return frame
+    ordered = np.sort(values)
+    distinct = ordered[np.append(True, ordered[1:] != ordered[:-1])]
+    width = 1 if len(distinct) <= 1 << 8 else 2 if len(distinct) <= 1 << 16 else 4
+    table = _Column(values, first, width, distinct)
+    return table if table.size < frame.size else frame
 
 
 def unpack_boxes(blob: bytes) -> Boxes:
@@ -212,36 +262,45 @@ def unpack_boxes(blob: bytes) -> Boxes:
     True
     """
     try:
-        table, end = _unpack_columns(blob)
+        columns, n, end = _unpack_columns(blob)
     except (struct.error, ValueError, IndexError, TypeError) as error:
         raise unreadable("packed boxes", str(error)) from error
-    d = len(table) // 2
-    lows, highs = np.ascontiguousarray(table[:d].T), np.ascontiguousarray(table[d:].T)
+    lows, highs = (np.empty((n, len(side)), np.int64) for side in (columns[0::2], columns[1::2]))
+    for j, (low, high) in enumerate(zip(columns[0::2], columns[1::2], strict=True)):
+        lows[:, j], highs[:, j] = low, high
     if end != len(blob) or not (lows <= highs).all():
         raise unreadable("packed boxes", f"{len(blob)} bytes that are no boxes")
     return Boxes(lows, highs)
 
 
-def _unpack_columns(blob: bytes) -> tuple[Ints, int]:
-    """The columns, and where they end; what is damaged raises one of several errors."""
-    n, d = struct.unpack_from("<II", blob)
-    offset = 8
-    # Every number takes a byte: a damaged count must not ask for all the memory there is.
-    if 2 * d * n > len(blob):
-        raise ValueError(f"{n} boxes of {d} dimensions in {len(blob)} bytes")
-    table = np.empty((2 * d, n), np.int64)
-    for column in table:
-        width = blob[offset]
-        offset += 1
-        if width == 8:
-            column[:] = np.frombuffer(blob, "<i8", n, offset)
+def _unpack_columns(blob: bytes) -> tuple[list[Ints], int, int]:
+    """The columns, their length, and where they end; what is damaged raises one of several errors."""
+    n, d = _HEAD.unpack_from(blob)
+    at, columns = _HEAD.size, list[Ints]()
+    for number in range(2 * d):
+        how = blob[at]
+        width = how & 0x0F
+        if n > len(blob) or (number == 0 and n and not width):
+            raise ValueError(f"{n} boxes in {len(blob)} bytes")
+        if how & _TABLE:
+            (count,) = struct.unpack_from("<I", blob, at + 1)
+            values = np.frombuffer(blob, "<i8", count, at + 5)
+            at += 5 + 8 * count
+            column = values[np.frombuffer(blob, f"<u{width}", n, at)]
         else:
-            (count,) = struct.unpack_from("<I", blob, offset)
-            values = np.frombuffer(blob, "<i8", count, offset + 4)
-            offset += 4 + 8 * count
-            column[:] = values[np.frombuffer(blob, f"<u{width}", n, offset)]
-        offset += width * n
-    return table, offset
+            (first,) = struct.unpack_from("<q", blob, at + 1)
+            at += 9
+            column = _widened(blob, at, n, width) + np.int64(first)
+        at += width * n
+        columns.append(columns[-1] + column if how & _ABOVE else column)
+    return columns, n, at
+
+
+def _widened(blob: bytes, at: int, n: int, width: int) -> Ints:
+    """Numbers of so many bytes as int64."""
+    wide = np.zeros((n, 8), np.uint8)
+    wide[:, :width] = np.frombuffer(blob, np.uint8, n * width, at).reshape(n, width)
+    return wide.view("<i8")[:, 0]
 
 
 class PackedEntries(msgspec.Struct, array_like=True, frozen=True):

@@ -14,7 +14,7 @@ class StoredIndex:
     def __init__(self, whole: bytes, deltas: Sequence[bytes]) -> None:
         """All of the index was written, beside the deltas that lead to it."""
         self.base = whole
-        self.head, beside = Head.of(whole, load_part(whole).stamp, deltas)
+        self.head, beside = Head.of(load_part(whole), deltas)
         self.deltas = list(beside)
 
     def append(self, deltas: Sequence[bytes], least: int) -> bool:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from state.errors import HilcastError
 from state.space.boxes import Boxes
 from state.space.packing import pack_boxes, pack_entries, unpack_boxes, unpack_entries
+from state.space.ranks import ABSENT, PRESENT_MAX
 
 
 def drawn(n: int, d: int, spread: int, seed: int) -> Boxes:
@@ -23,11 +24,45 @@ def drawn(n: int, d: int, spread: int, seed: int) -> Boxes:
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 700), st.integers(1, 3), st.integers(1, 2**40), st.integers(0, 2**32))
 def test_packed_boxes_come_back(n: int, d: int, spread: int, seed: int) -> None:
-    """Boxes survive packing, with few distinct values (by table) and many (raw), and never take more than raw."""
+    """Boxes survive packing, with few distinct values (by table) and many, and take no more than raw and a head."""
     boxes = drawn(n, d, spread, seed)
     blob = pack_boxes(boxes)
     assert unpack_boxes(blob) == boxes
-    assert len(blob) <= 8 + 2 * d * (1 + 8 * n)
+    assert len(blob) <= 8 + 2 * d * (9 + 8 * n)
+
+
+SIDES = st.sampled_from(
+    [ABSENT, ABSENT + 1, -256, -1, 0, 1, 255, 256, 65_535, 65_536, 2**56, PRESENT_MAX - 1, PRESENT_MAX]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(st.tuples(SIDES, SIDES), min_size=2, max_size=2), max_size=12), st.integers(1, 40))
+def test_boxes_at_the_ends_of_all_ranks_come_back(sides: list[list[tuple[int, int]]], times: int) -> None:
+    """Columns that take 0, 1, 2, .. 8 bytes, and boxes as wide as all ranks, whose width is no int64."""
+    boxes = Boxes.of([([min(s) for s in box], [max(s) for s in box]) for box in sides] * times, 2)
+    assert unpack_boxes(pack_boxes(boxes)) == boxes
+
+
+def test_a_column_takes_the_bytes_that_its_values_differ_in() -> None:
+    """Points of few values: a table for the low corners, nothing for the high ones; a face that all share: nothing."""
+    n = 10_000
+    lows = np.stack([np.arange(n) % 300 * 2**40, np.full(n, ABSENT), np.arange(n) % 300 + 2**60], axis=1)
+    highs = np.stack([lows[:, 0], np.full(n, PRESENT_MAX), lows[:, 2] + 7 + np.arange(n) % 2], axis=1)
+    boxes = Boxes(lows, highs)
+    blob = pack_boxes(boxes)
+    assert unpack_boxes(blob) == boxes
+    # two bytes in the first and the third dimension, one more for how wide the latter is
+    assert 5 * n < len(blob) < 5 * n + 8 * 300 + 100
+
+
+def test_a_damaged_count_of_boxes_is_refused_before_room_is_made_for_it() -> None:
+    """Boxes that are all the same have columns of no bytes, but for the first."""
+    blob = pack_boxes(Boxes.of([([1, 1], [5, 5])] * 3))
+    with pytest.raises(HilcastError, match=r"^state-format: "):
+        unpack_boxes((2**32 - 1).to_bytes(4, "little") + blob[4:])
+    with pytest.raises(HilcastError, match=r"^state-format: "):
+        unpack_boxes(blob[:4] + (2**32 - 1).to_bytes(4, "little") + blob[8:])
 
 
 @settings(max_examples=50, deadline=None)
