@@ -61,7 +61,7 @@ def _collect(
     # Arrays are taken out of the tuple once, since each access to a field counts references. Flat and unsigned,
     # an index is one addition; signed, it is first tested for being negative.
     owners, alive, summary, reach = segment.owners, segment.alive, segment.summary, segment.reach
-    bits = segment.bits.ravel()
+    bits, begins = segment.bits, segment.starts
     dims, compared, fine, spans = segment.dims, segment.compared, segment.fine, segment.spans
     corners, width = segment.corners.ravel(), np.uint64(2 * len(dims))
     d, words, blocks = len(dims), len(alive), summary.shape[1]
@@ -72,7 +72,7 @@ def _collect(
         done += 1
         starts[e] = used
         for j in range(d):
-            point[j], cells[j] = points[e, dims[j]], np.uint64(rows[e, j]) * np.uint64(2 * words)
+            point[j], cells[j] = points[e, dims[j]], np.uint64(begins[rows[e, j]])
         first, end = _survive(rows, e, reach, summary, words, survivors)
         for s in range(first, end):
             left = survivors[s]
@@ -128,7 +128,7 @@ def collect_few(places: Ints, points: Ranks) -> tuple[Ints, Ints]:
 def mark(segment: Segment, points: Ranks, rows: Rows, order: Ints, found: Bools) -> None:
     """Set `found[e]` where a box of one segment holds point e; a point that is set already is left out."""
     alive, summary, reach = segment.alive, segment.summary, segment.reach
-    bits = segment.bits.ravel()
+    bits, begins = segment.bits, segment.starts
     dims, compared, fine, spans = segment.dims, segment.compared, segment.fine, segment.spans
     corners, width = segment.corners.ravel(), np.uint64(2 * len(dims))
     d, words, blocks = len(dims), len(alive), summary.shape[1]
@@ -137,7 +137,7 @@ def mark(segment: Segment, points: Ranks, rows: Rows, order: Ints, found: Bools)
         if found[e]:
             continue
         for j in range(d):
-            point[j], cells[j] = points[e, dims[j]], np.uint64(rows[e, j]) * np.uint64(2 * words)
+            point[j], cells[j] = points[e, dims[j]], np.uint64(begins[rows[e, j]])
         first, end = _survive(rows, e, reach, summary, words, survivors)
         for s in range(first, end):
             left = survivors[s]
@@ -176,7 +176,10 @@ def _survive(rows: Rows, e: int, reach: Ints, summary: Words, words: int, surviv
 
 @njit
 def _touched(bits: Words, cells: Words, w: np.uint64, word: np.uint64) -> np.uint64:
-    """Of the boxes in `word`, the w-th, those that touch these cells, given as where they start in `bits`."""
+    """Of the boxes in `word`, the w-th, those that touch these cells, given as where their word 0 would be in `bits`.
+
+    That may be before 0: sums of unsigned numbers come back from there. All of them keep a word w that survives.
+    """
     for j in range(len(cells)):
         word &= bits[cells[j] + w + w]
     return word
@@ -231,13 +234,13 @@ def scan_boxes(segment: Segment, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints]
         if used + room > len(rows):
             events, rows = _grown(events, used, room), _grown(rows, used, room)
         for s in range(blocks):
-            left = _touching(segment.summary, np.uint64(s), firsts[e], lasts[e], ALL)
+            left = _touching_words(segment.summary, s, firsts[e], lasts[e])
             while left != U0:
                 w = np.uint64(s * 64) + trailing_zeros(left)
                 left &= left - U1
                 if w >= words:
                     break
-                word = _touching(segment.bits[:, :, 0], w, firsts[e], lasts[e], segment.alive[w])
+                word = _touching(segment, w, firsts[e], lasts[e])
                 while word != U0:
                     i = (w << np.uint64(6)) + trailing_zeros(word)
                     word &= word - U1
@@ -247,14 +250,28 @@ def scan_boxes(segment: Segment, lows: Ranks, highs: Ranks) -> tuple[Ints, Ints]
 
 
 @njit
-def _touching(bitmap: Words, at: np.uint64, first: Rows, last: Rows, start: np.uint64) -> np.uint64:
+def _touching_words(summary: Words, s: int, first: Rows, last: Rows) -> np.uint64:
     """AND over the dimensions of the OR over the rows first .. last, at one word; long runs count as ones."""
-    word = start
+    word = ALL
     for j in range(len(first)):
         if last[j] - first[j] < OR_CELLS_MAX:
             some = U0
             for row in range(first[j], last[j] + 1):
-                some |= bitmap[row, at]
+                some |= summary[row, s]
+            word &= some
+    return word
+
+
+@njit
+def _touching(segment: Segment, w: np.uint64, first: Rows, last: Rows) -> np.uint64:
+    """The same at a word of the rows themselves; of those that do not keep it, it is 0."""
+    word = segment.alive[w]
+    for j in range(len(first)):
+        if last[j] - first[j] < OR_CELLS_MAX:
+            some = U0
+            for row in range(first[j], last[j] + 1):
+                if (segment.summary[row, w >> np.uint64(6)] >> (w & np.uint64(63))) & U1:
+                    some |= segment.bits[np.uint64(segment.starts[row]) + w + w]
             word &= some
     return word
 

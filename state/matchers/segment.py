@@ -6,6 +6,9 @@
     dimension 1  cell 0 1111 ... 1111     1111 ... 1111     1111 ... 1100             111
                  ...
 
+Of a row only the words from its first to its last that is not 0 are kept: in a dimension that the order of the boxes
+follows, a cell is touched by boxes that stand together.
+
 Cells begin at *cuts*, quantiles of the places where boxes begin and end: values may be any int64 ranks. A dimension
 with few such places gets a cut at each; there the cells alone decide, and no corner is compared.
 """
@@ -28,7 +31,7 @@ from state.space.ranks import ABSENT, PRESENT_MAX
 Rows = NDArray[np.uint32]
 
 CELLS_PER_BOX = 512
-"""Cells of all dimensions together, about; two bits per box in each: 128 bytes."""
+"""Cells of all dimensions together, about; at most two bits per box in each: 128 bytes."""
 CELLS_MIN, CELLS_MAX = 32, 1024
 """Cells of one dimension."""
 SEGMENT_MIN = 2048
@@ -41,9 +44,10 @@ U0, U1, ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 class Segment(NamedTuple):
     """Boxes with their bitmaps; immutable but for `alive`. A tuple of arrays, for that is what kernels take.
 
-    Dimension j of a segment is column `dims[j]` of a point; its cells are the rows `first_row[j] .. first_row[j + 1]`
-    of `bits`. Bit i % 64 of `bits[row, i // 64, 0]` says whether box i touches the cell of that row, and that of
-    `bits[row, i // 64, 1]` whether a corner of it lies inside the cell: then touching is not yet holding the point.
+    Dimension j of a segment is column `dims[j]` of a point; its cells are the rows `first_row[j] .. first_row[j + 1]`.
+    Bit i % 64 of `bits[starts[row] + 2 * (i // 64)]` says whether box i touches the cell of that row, and that of the
+    next word whether a corner of it lies inside the cell: then touching is not yet holding the point. Words that are
+    not kept are asked by nobody: `summary` says that they are 0.
     """
 
     dims: Ints
@@ -53,7 +57,7 @@ class Segment(NamedTuple):
     first_node: Ints
     """Where the tree of each dimension starts in `trees`."""
     first_row: Ints
-    """Where the cells of each dimension start in `bits`."""
+    """Where the rows of each dimension begin."""
     corners: Ranks
     """Row i: low and high of box i in dimension 0, in dimension 1, ..: one cache line for four dimensions."""
     owners: Ints
@@ -64,8 +68,11 @@ class Segment(NamedTuple):
     spans: Ranks
     """Row w: least low and greatest high of the boxes of word w, for each of `fine`."""
     bits: Words
+    """Rows one behind the other, of each the words from the first to the last that a box touches."""
+    starts: Ints
+    """Where word 0 of each row stands in `bits`, or would: before the words that are kept."""
     summary: Words
-    """Bit w % 64 of `summary[row, w // 64]`: whether `bits[row, w, 0]` has any bit."""
+    """Bit w % 64 of `summary[row, w // 64]`: whether word w of the row has any bit."""
     reach: Ints
     """The first word of `summary[row]` that is not 0, and the one after the last: boxes are in spatial order, so that
     a cell of a selective dimension is touched by few that are not near each other."""
@@ -76,34 +83,44 @@ class Segment(NamedTuple):
         return len(self.owners)
 
     def address(self) -> list[int]:
-        """Where it lies, as `segment_at` reads it: six sizes, then the addresses of its arrays.
+        """Where it lies, as `segment_at` reads it: seven sizes, then the addresses of its arrays.
 
         Whoever keeps it keeps the segment too.
         """
         assert all(array.flags.c_contiguous and array.dtype.itemsize == 8 for array in self)
-        sizes = [len(self.dims), len(self.trees), len(self.owners), len(self.compared), len(self.fine), len(self.reach)]
-        return sizes + [array.ctypes.data for array in self]
+        counted = (self.dims, self.trees, self.owners, self.compared, self.fine, self.bits, self.reach)
+        return [len(array) for array in counted] + [array.ctypes.data for array in self]
+
+    def row(self, row: int) -> Words:
+        """(words, 2): a row with all its words. Cost: that of all of them; for checks."""
+        words = np.zeros((len(self.alive), 2), np.uint64)
+        there = np.flatnonzero(unpacked(self.summary[row], len(words)))
+        if len(there):
+            first, end = int(there[0]), int(there[-1]) + 1
+            words[first:end] = self.bits[self.starts[row] + 2 * first : self.starts[row] + 2 * end].reshape(-1, 2)
+        return words
 
 
 @njit
 def segment_at(place: Ints) -> Segment:
     """The segment at an address: the same arrays, not copied."""
-    d, nodes, n, compared, fine, rows = place[0], place[1], place[2], place[3], place[4], place[5]
+    d, nodes, n, compared, fine, kept, rows = place[0], place[1], place[2], place[3], place[4], place[5], place[6]
     words = (n + 63) >> 6
     return Segment(
-        carray(pointer_at(place[6]), d, np.int64),
-        carray(pointer_at(place[7]), nodes, np.int64),
-        carray(pointer_at(place[8]), d + 1, np.int64),
+        carray(pointer_at(place[7]), d, np.int64),
+        carray(pointer_at(place[8]), nodes, np.int64),
         carray(pointer_at(place[9]), d + 1, np.int64),
-        carray(pointer_at(place[10]), (n, 2 * d), np.int64),
-        carray(pointer_at(place[11]), n, np.int64),
-        carray(pointer_at(place[12]), compared, np.int64),
-        carray(pointer_at(place[13]), fine, np.int64),
-        carray(pointer_at(place[14]), (words, 2 * fine), np.int64),
-        carray(pointer_at(place[15]), (rows, words, 2), np.uint64),
-        carray(pointer_at(place[16]), (rows, (words + 63) >> 6), np.uint64),
-        carray(pointer_at(place[17]), (rows, 2), np.int64),
-        carray(pointer_at(place[18]), words, np.uint64),
+        carray(pointer_at(place[10]), d + 1, np.int64),
+        carray(pointer_at(place[11]), (n, 2 * d), np.int64),
+        carray(pointer_at(place[12]), n, np.int64),
+        carray(pointer_at(place[13]), compared, np.int64),
+        carray(pointer_at(place[14]), fine, np.int64),
+        carray(pointer_at(place[15]), (words, 2 * fine), np.int64),
+        carray(pointer_at(place[16]), kept, np.uint64),
+        carray(pointer_at(place[17]), rows, np.int64),
+        carray(pointer_at(place[18]), (rows, (words + 63) >> 6), np.uint64),
+        carray(pointer_at(place[19]), (rows, 2), np.int64),
+        carray(pointer_at(place[20]), words, np.uint64),
     )
 
 
@@ -145,14 +162,17 @@ def build(lows: Ranks, highs: Ranks, owners: Ints) -> Segment:
     begins, ends = locate(corners, columns, *search), locate(corners, columns + 1, *search)
     cells, inside, small = _cells(corners, np.concatenate([*cuts, NO_RANKS]), first_row, begins, ends)
     compared = np.flatnonzero(inside)
-    bits, summary = _fill(cells, first_row)
+    summary, starts, size = _summarised(cells, first_row)
+    bits = _filled(cells, first_row, summary, starts, size)
     fine = np.flatnonzero((inside > 0) & (2 * small > len(owners)))
     spans = _spans(corners, fine)
-    alive = np.full(bits.shape[1], ALL)
+    alive = np.full((len(owners) + 63) >> 6, ALL)
     if len(owners) % 64:
         alive[-1] = (1 << (len(owners) % 64)) - 1
-    columns = dims[by_reach]
-    return Segment(columns, *search, corners, owners, compared, fine, spans, bits, summary, _reached(summary), alive)
+    columns, reach = dims[by_reach], _reached(summary)
+    return Segment(
+        columns, *search, corners, owners, compared, fine, spans, bits, starts, summary, reach, alive
+    )  # fmt: skip
 
 
 def choose_cuts(lows: Ranks, highs: Ranks) -> list[Ranks]:
@@ -247,18 +267,47 @@ def _cells(
 
 
 @njit
-def _fill(cells: NDArray[np.uint16], first_row: Ints) -> tuple[Words, Words]:
-    """Fill bitmaps and summaries, four words at a time so that every cache line is written once.
+def _summarised(cells: NDArray[np.uint16], first_row: Ints) -> tuple[Words, Ints, int]:
+    """Tell which words of each row have a bit, where the row stands that has no others, and what all take together.
 
     A box toggles its bit at its first cell and after its last; the running XOR over the cells is the bitmap.
     """
     d, n = cells.shape[0], cells.shape[2]
     words = (n + 63) >> 6
-    bits = np.empty((first_row[d], words, 2), np.uint64)
     summary = np.zeros((first_row[d], (words + 63) >> 6), np.uint64)
+    first, end = np.zeros(first_row[d], np.int64), np.zeros(first_row[d], np.int64)
     for j in range(d):
         row, size = first_row[j], first_row[j + 1] - first_row[j]
-        toggles, inside = np.zeros((size + 1, 4), np.uint64), np.zeros((size, 4), np.uint64)
+        toggles = np.zeros(size + 1, np.uint64)
+        for w in range(words):
+            toggles[:] = U0
+            for i in range(w * 64, min(n, (w + 1) * 64)):
+                bit = U1 << np.uint64(i & 63)
+                toggles[cells[j, 0, i] >> 1] ^= bit
+                toggles[(cells[j, 1, i] >> 1) + 1] ^= bit
+            running, mark = U0, U1 << np.uint64(w & 63)
+            for c in range(size):
+                running ^= toggles[c]
+                if running != U0:
+                    summary[row + c, w >> 6] |= mark
+                    first[row + c] = w if end[row + c] == 0 else first[row + c]
+                    end[row + c] = w + 1
+    starts, used = np.empty(first_row[d], np.int64), 0
+    for row in range(first_row[d]):
+        starts[row] = used - 2 * first[row]
+        used += 2 * (end[row] - first[row])
+    return summary, starts, used
+
+
+@njit
+def _filled(cells: NDArray[np.uint16], first_row: Ints, summary: Words, starts: Ints, size: int) -> Words:
+    """Fill the words of all rows, four at a time so that a cache line is written once."""
+    d, n = cells.shape[0], cells.shape[2]
+    words = (n + 63) >> 6
+    bits = np.zeros(size, np.uint64)
+    for j in range(d):
+        row, count = first_row[j], first_row[j + 1] - first_row[j]
+        toggles, inside = np.zeros((count + 1, 4), np.uint64), np.zeros((count, 4), np.uint64)
         for tile in range(0, words, 4):
             toggles[:], inside[:] = U0, U0
             for i in range(tile * 64, min(n, (tile + 4) * 64)):
@@ -268,16 +317,17 @@ def _fill(cells: NDArray[np.uint16], first_row: Ints) -> tuple[Words, Words]:
                 toggles[(z >> 1) + 1, w] ^= bit
                 inside[a >> 1, w] |= bit * np.uint64(a & 1)
                 inside[z >> 1, w] |= bit * np.uint64(z & 1)
-            for w in range(min(4, words - tile)):
-                running, mark = U0, U1 << np.uint64((tile + w) & 63)
-                for c in range(size):
-                    running ^= toggles[c, w]
-                    toggles[c, w] = running
-                    summary[row + c, (tile + w) >> 6] |= mark if running != U0 else U0
-            for c in range(size):
-                for w in range(min(4, words - tile)):
-                    bits[row + c, tile + w, 0], bits[row + c, tile + w, 1] = toggles[c, w], inside[c, w]
-    return bits, summary
+            for c in range(1, count):
+                for w in range(4):
+                    toggles[c, w] ^= toggles[c - 1, w]
+            for c in range(count):
+                # the words of a tile are in one word of the summary
+                there = (summary[row + c, tile >> 6] >> np.uint64(tile & 63)) & np.uint64(15)
+                for w in range(4):
+                    if (there >> np.uint64(w)) & U1:
+                        at = starts[row + c] + 2 * (tile + w)
+                        bits[at], bits[at + 1] = toggles[c, w], inside[c, w]
+    return bits
 
 
 @njit
@@ -321,15 +371,15 @@ def check(segment: Segment) -> None:
         assert ((lows > ABSENT) | (highs < PRESENT_MAX)).any(), "a dimension that no box constrains"
         a, z = np.searchsorted(cuts, lows, side="right"), np.searchsorted(cuts, highs, side="right")
         for c in range(end - row):
-            assert np.array_equal(unpacked(segment.bits[row + c, :, 0], n), (a <= c) & (c <= z))
-            assert np.array_equal(unpacked(segment.summary[row + c], words), segment.bits[row + c, :, 0] != 0)
+            assert np.array_equal(unpacked(segment.row(row + c)[:, 0], n), (a <= c) & (c <= z))
+            assert np.array_equal(unpacked(segment.summary[row + c], words), segment.row(row + c)[:, 0] != 0)
             there = np.flatnonzero(segment.summary[row + c])
             assert segment.reach[row + c].tolist() == ([there[0], there[-1] + 1] if len(there) else [0, 0])
         low_inside, high_inside = ~np.isin(lows, [*cuts, ABSENT]), ~np.isin(highs, [*(cuts - 1), PRESENT_MAX])
         assert (low_inside | high_inside).any() == (j in segment.compared)
         for c in range(end - row):
             cut = ((a == c) & low_inside) | ((z == c) & high_inside)
-            assert np.array_equal(unpacked(segment.bits[row + c, :, 1], n), cut)
+            assert np.array_equal(unpacked(segment.row(row + c)[:, 1], n), cut)
     for k, j in enumerate(segment.fine):
         for w in range(words):
             block = segment.corners[64 * w : 64 * w + 64]

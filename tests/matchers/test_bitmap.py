@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from state.matchers import segment as segment
 from state.matchers.bitmap import BitmapMatcher
 from state.matchers.order import spatial_order
-from state.matchers.segment import Segment, build, build_segments, choose_cuts, locate, unpacked
+from state.matchers.segment import Segment, build, build_segments, check, choose_cuts, locate, unpacked
 from state.space.boxes import Boxes
 from state.space.ranks import ABSENT, PRESENT_MAX
 
@@ -41,6 +41,20 @@ def test_boxes_that_span_everything_need_no_bits():
     """A set of full boxes is stored without any cell."""
     some = build(np.full((70, 3), ABSENT), np.full((70, 3), PRESENT_MAX), np.arange(70))
     assert some.bits.size == len(some.compared) == 0
+
+
+def test_a_row_keeps_the_words_that_its_boxes_stand_in():
+    """Boxes are sorted by the dimension where they are points, so that each of its cells has few words."""
+    rng = np.random.default_rng(3)
+    lows = np.stack([rng.integers(0, 300, 20_000) * 1000, rng.integers(0, 10**6, 20_000)], axis=1)
+    some = build(lows, lows + np.array([0, 50_000]), np.arange(20_000))
+    check(some)
+    assert some.dims[0] == 0
+    there = [np.flatnonzero(unpacked(row, len(some.alive))) for row in some.summary]
+    kept = [2 * int(words[-1] + 1 - words[0]) if len(words) else 0 for words in there]
+    assert some.bits.size == sum(kept)
+    narrow = int(some.first_row[1])
+    assert sum(kept[:narrow]) < 0.05 * narrow * 2 * len(some.alive)
 
 
 def test_few_distinct_corners_are_never_compared():
