@@ -38,30 +38,56 @@ class Deliveries:
 
     rows: Ints
     recipients: Ints
-    """Places in the table of recipients."""
+    """Places in the columns of recipients."""
     ids: pa.Array
     """The ids of the subscriptions that matched, as one text."""
-    table: list[tuple[str, str]]
-    """The recipients: client and destination."""
+    clients: pa.Array
+    destinations: pa.Array
+    """The recipients, no two of them equal in both columns."""
 
 
 def unite(matches: Mapping[str, Pairs], junctions: Mapping[str, Junction]) -> Deliveries:
     """One delivery per event, client and destination, whichever brokers matched. Cost: O(pairs log pairs)."""
-    rows, recipients, ids = [], [], []
-    table: dict[tuple[str, str], int] = {}
+    rows, recipients, ids, clients, destinations, known = [], [], [], [], [], 0
     for broker, pairs in sorted(matches.items()):
         if len(pairs.rows):
+            place, *table = junctions[broker].recipients(pairs.numbers)
             rows.append(pairs.rows)
-            recipients.append(junctions[broker].recipients(pairs.numbers, table))
+            recipients.append(place + known)
             ids.append(junctions[broker].ids_of(pairs.numbers))
+            clients.append(table[0])
+            destinations.append(table[1])
+            known += len(table[0])
     if not rows:
-        return Deliveries(np.empty(0, np.int64), np.empty(0, np.int64), pa.array([], pa.binary()), [])
-    place = np.concatenate(rows) * len(table) + np.concatenate(recipients)
+        nothing, none = np.empty(0, np.int64), pa.array([], pa.binary())
+        return Deliveries(nothing, nothing, none, none, none)
+    first_of, place_of = _distinct(pa.concat_arrays(clients), pa.concat_arrays(destinations))
+    place = np.concatenate(rows) * len(first_of) + place_of[np.concatenate(recipients)]
     order = np.argsort(place, kind="stable")
     place = place[order]
     first = np.flatnonzero(np.diff(place, prepend=-1))
     joined = _joined(pa.concat_arrays(ids), order, first)
-    return Deliveries(place[first] // len(table), place[first] % len(table), joined, list(table))
+    once = pa.array(first_of)
+    columns = (pa.concat_arrays(some).take(once) for some in (clients, destinations))
+    return Deliveries(place[first] // len(first_of), place[first] % len(first_of), joined, *columns)
+
+
+def _distinct(clients: pa.Array, destinations: pa.Array) -> tuple[Ints, Ints]:
+    """Where each pair of the two columns stands first, in that order, and by row which of the pairs it is.
+
+    >>> one, two = pa.array([b"ann", b"bob", b"ann", b"ann"]), pa.array([b"t", b"t", b"u", b"t"])
+    >>> first, place = _distinct(one, two)
+    >>> first.tolist(), place.tolist()
+    ([0, 1, 2], [0, 1, 2, 0])
+    """
+    left, right = clients.dictionary_encode(), destinations.dictionary_encode()
+    codes = [np.asarray(column.indices.to_numpy(), np.int64) for column in (left, right)]
+    pairs = codes[0] * len(right.dictionary) + codes[1]
+    _, first, place = np.unique(pairs, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[place]
 
 
 def _joined(ids: pa.Array, order: Ints, first: Ints) -> pa.Array:
@@ -103,7 +129,7 @@ def write_deliveries(
     """Add deliveries, of the events in `rows` of the batch, to what goes out."""
     if not len(rows):
         return Written(0, 0)
-    clients = pa.array([client.encode() for client, _ in what.table], pa.binary())
+    clients = what.clients
     digests, event = _digests(envelopes, rows)
     each, same = np.arange(len(rows)), np.zeros(len(rows), np.int64)
     extras = {
@@ -115,10 +141,16 @@ def write_deliveries(
     if snapshot.stale:
         extras["hilcast_stale"] = outgoing.pool([b"true"]) + same
     if not snapshot.closed:
-        codes = np.array([outgoing.code(destination) for _, destination in what.table], np.int64)
-        outgoing.add(rows, codes[what.recipients], extras)
+        outgoing.add(rows, _codes(outgoing, what)[what.recipients], extras)
         return Written(len(rows), 0)
     return _write_open_and_closed(outgoing, envelopes, snapshot, rows, what, extras)
+
+
+def _codes(outgoing: Outgoing, what: Deliveries) -> Ints:
+    """By place of a recipient: the code of its topic."""
+    each = what.destinations.cast(pa.string()).dictionary_encode()
+    codes = np.array([outgoing.code(destination) for destination in each.dictionary.to_pylist()], np.int64)
+    return np.asarray(codes[each.indices.to_numpy()])
 
 
 def _write_open_and_closed(
@@ -130,13 +162,14 @@ def _write_open_and_closed(
     extras: Mapping[str, Ints],
 ) -> Written:
     """Add deliveries, some of which may be for destinations that take nothing now."""
-    shut = np.array([destination in snapshot.closed for _, destination in what.table], bool)[what.recipients]
-    codes = np.array([outgoing.code(destination) for _, destination in what.table], np.int64)
+    destinations = what.destinations.cast(pa.string()).to_pylist()
+    shut = np.array([destination in snapshot.closed for destination in destinations], bool)[what.recipients]
+    codes = _codes(outgoing, what)
     outgoing.add(rows[~shut], codes[what.recipients[~shut]], {name: at[~shut] for name, at in extras.items()})
     if shut.any():
         to, where = what.recipients[shut], rows[shut]
         letter = {name: at[shut] for name, at in extras.items()}
-        letter |= _refusal(outgoing, envelopes, snapshot, where, [destination for _, destination in what.table], to)
+        letter |= _refusal(outgoing, envelopes, snapshot, where, destinations, to)
         outgoing.add(where, np.full(len(where), outgoing.code(snapshot.config.topics.deadletter)), letter)
     return Written(len(rows) - int(shut.sum()), int(shut.sum()))
 

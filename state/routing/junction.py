@@ -444,9 +444,9 @@ class Junction:
         """The ids of some numbers."""
         return self.roll.ids_of(numbers)
 
-    def recipients(self, numbers: Ints, table: dict[tuple[str, str], int]) -> Ints:
-        """For some numbers the place of client and destination in `table`, which grows as needed."""
-        return self.roll.recipients(numbers, table)
+    def recipients(self, numbers: Ints) -> tuple[Ints, pa.Array, pa.Array]:
+        """For some numbers the place of client and destination in two columns, which follow."""
+        return self.roll.recipients(numbers)
 
     def conforming(self, batch: RankBatch, rows: Ints, publishers: Sequence[str]) -> Bools:
         """Tell for some rows of a batch, each of a publisher, whether an advertisement that entered here holds."""

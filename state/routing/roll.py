@@ -120,15 +120,18 @@ class Roll:
         """The ids of some numbers as their clients know them."""
         return self.ids.gathered(numbers, self.skip.values[numbers])
 
-    def recipients(self, numbers: Ints, table: dict[tuple[str, str], int]) -> Ints:
-        """For some numbers the place of client and destination in `table`, which grows as needed."""
+    def recipients(self, numbers: Ints) -> tuple[Ints, pa.Array, pa.Array]:
+        """For some numbers the place of client and destination in two columns, which follow."""
         codes = self.recipient.values[numbers]
-        place = np.full(len(self.clients), -1, np.int64)
-        place[codes] = 0
-        found = np.flatnonzero(place == 0)
-        pairs = [(self.clients[code], self.destinations[code]) for code in found.tolist()]
-        place[found] = [table.setdefault(pair, len(table)) for pair in pairs]
-        return place[codes]
+        there = np.zeros(len(self.clients), bool)
+        there[codes] = True
+        found = np.flatnonzero(there)
+        whole = np.zeros(len(found), np.uint8)
+        return (
+            (np.cumsum(there) - 1)[codes],
+            self.clients.gathered(found, whole),
+            self.destinations.gathered(found, whole),
+        )
 
     def places(self, clients: Mapping[str, int]) -> Ints:
         """By number: the place of its client among some, -1 where it is none of them."""

@@ -125,10 +125,10 @@ def agree(junction, parts):
         if inside(point, boxes)
     )
     assert got == wanted
-    every, table = np.unique(numbers), {}
-    recipients = junction.recipients(every, table)
+    every = np.unique(numbers)
+    recipients, *table = (column.tolist() for column in junction.recipients(every))
     assert [junction.roll.id(number).encode() for number in every.tolist()] == junction.ids_of(every).to_pylist()
-    assert [list(table)[at] for at in recipients.tolist()] == [
+    assert [(table[0][at].decode(), table[1][at].decode()) for at in recipients] == [
         (junction.roll.client(number), junction.roll.destination(number)) for number in every.tolist()
     ]
     index = GRID.index(BATCH.ranks)
