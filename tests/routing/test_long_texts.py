@@ -1,4 +1,4 @@
-"""Filters that ask for long texts by name or by their beginning, against plain Python: traits decide and lose nothing."""
+"""Filters that ask for long texts by name or by their beginning, against plain Python: nothing is lost, nothing wrong."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_hash_keeps_filters_apart_that_share_a_rank() -> None:
 
 
 def test_a_trait_keeps_prefixes_apart_that_share_a_rank() -> None:
-    """Of hundreds of filters that ask for a beginning each, of many lengths, an event meets those that it begins with."""
+    """Of hundreds of filters that ask for beginnings of many lengths, an event meets those that it begins with."""
     begun = [f"{SITE}{'x' * (i % 40)}{i:03}" for i in range(300)] + [SITE, f"{SITE}{'x' * 20}"]
     entries = [entry(i, f"url LIKE '{text}%'") for i, text in enumerate(begun)]
     for matcher in ("bitmap", "s-tree"):
