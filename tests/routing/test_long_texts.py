@@ -1,4 +1,4 @@
-"""Filters that ask for long texts by name or by their beginning, against plain Python: nothing is lost, nothing wrong."""
+"""Filters that ask for long texts by name or by their beginning, against plain Python: nothing is lost or wrong."""
 
 from __future__ import annotations
 
