@@ -17,6 +17,9 @@ from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
 
+PASS_MIN = 8
+"""Entries that a compiled pass takes in, at least, if it is worth its while."""
+
 
 class Judge(Protocol):
     """How the question is answered: do the rows `lows..highs` cover the box `low..high`?"""
@@ -74,8 +77,11 @@ class GroupCovering(Withholding):
             if done == len(some) > 0:
                 chunk *= 2
                 continue
-            self._put_in(*waiting[at])
-            at, chunk = at + 1, max(self.many, done)
+            # Each pass writes the rows of its chunk first: where judgements come thick, one by one costs less.
+            ones = waiting[at : at + (1 if done >= PASS_MIN else self.many)]
+            for id, boxes in ones:
+                self._put_in(id, boxes)
+            at, chunk = at + len(ones), max(self.many, done)
 
     def _judged(self, id: str, low: Ranks, high: Ranks) -> tuple[Ints, Verdict]:
         """What is known of one box, and the rows that `by` of it speaks of."""
