@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from state.arrays import Ints
 from state.compiled_part import CompiledPart, compile_part
 from state.config import Config
-from state.keys import Key, index_parts, is_wide, wide_key
+from state.keys import Key, index_parts, is_wide, wide_part
 from state.space.boxes import Boxes
 from state.space.grid import Grid
 from state.space.packing import Packed, pack
@@ -41,9 +41,7 @@ def bulk_index(config: Config, type_name: str, subscriptions: Subscriptions) -> 
     grid = Grid.of(config.types[type_name])
     touched = _touched(subscriptions.boxes, grid)
     wide = np.array([is_wide(int(n), grid.cubes) for n in touched.sum(axis=0)], bool)
-    shards = {
-        int(row): wide_key("", type_name, subscriptions.ids[row], config).part for row in np.flatnonzero(wide).tolist()
-    }
+    shards = {int(row): wide_part(subscriptions.ids[row], config) for row in np.flatnonzero(wide).tolist()}
     beyond = _beyond(config)
     for part in index_parts(config, type_name):
         if part.startswith("wide:"):

@@ -30,7 +30,7 @@ from infra.local.services import LocalServices
 from state.config import Config, parse
 from state.filters.geometry import geometry
 from state.filters.grammar import parse as parse_filter
-from state.keys import Key, is_wide, wide_key
+from state.keys import Key, is_wide, wide_part
 from state.redis_index import RedisIndex
 from state.space.grid import Grid
 
@@ -83,7 +83,7 @@ def concerned(config: Config, changed: Mapping[str, Drawn]) -> set[str]:
     for id, one in changed.items():
         cubes = grid.cubes_of(geometry(parse_filter(one.text, event_type), event_type).boxes)
         wide = is_wide(len(cubes), event_type.cubes)
-        parts |= {wide_key("", "quote", id, config).part} if wide else {f"cube:{cube}" for cube in cubes.tolist()}
+        parts |= {wide_part(id, config)} if wide else {f"cube:{cube}" for cube in cubes.tolist()}
     return parts
 
 
