@@ -85,8 +85,10 @@ class Measured:
     router_us: float
     """Processor time of an event, in Spark's JVMs and its workers: other work on the machine changes little of it."""
     identity_us: float
+    index_mb: int
+    """The index that the route workers share."""
     worker_mb: int
-    """The greatest memory of the largest route worker."""
+    """The largest route worker, beside that."""
     redis_mb: float
 
 
@@ -126,13 +128,13 @@ def measure(
                 work = (spent_s() - before_s) / options.events
                 best[label] = min(best[label][0], took / counted), min(best[label][1], work)
     told = [json.loads(path.read_text()) for path in folder.glob("memory.*")]
-    worker = max(one["own"] + one["shared"] for one in told)  # as if it were alone on its host
+    index, worker = (round(max(one[what] for one in told)) for what in ("shared", "own"))
     brokers = len(config.overlay.brokers)
     (router, router_us), (identity, identity_us) = (
         (round(1 / wall), round(1e6 * work, 2)) for wall, work in (best["router"], best["identity"])
     )
     found = Measured(
-        count, brokers, cores, executors, router, identity, router_us, identity_us, round(worker), round(redis_mb, 1)
+        count, brokers, cores, executors, router, identity, router_us, identity_us, index, worker, round(redis_mb, 1)
     )
     print(found, flush=True)
     return found
@@ -210,6 +212,7 @@ def fit(found: list[Measured], rebuilds: list[tuple[int, float]], cores: int) ->
     """The lines of `state/sizing.py`; more tasks than the machine has `cores` count as no more cores."""
     entries = [one.subscriptions * one.brokers / 1e6 for one in found]
     lines = {
+        "index": fitted([(e, one.index_mb) for e, one in zip(entries, found, strict=True)]),
         "worker": fitted([(e, one.worker_mb) for e, one in zip(entries, found, strict=True)]),
         "redis": fitted([(e, one.redis_mb) for e, one in zip(entries, found, strict=True)]),
         "event": fitted([(math.log10(one.subscriptions), one.router_us) for one in found]),
@@ -228,12 +231,12 @@ def growth(services: LocalServices, folder: Path, options: argparse.Namespace) -
     rebuilds = [(count, rebuild_s(count, options)) for count in options.rebuilt]
     found = grown(services, folder, options)
     print(f"{'subscriptions':>14}{'executors':>11}{'cores':>7}{'router/s':>10}{'identity/s':>12}{'ratio':>7}", end="")
-    print(f"{'router us':>11}{'identity us':>13}{'worker MB':>11}{'Redis MB':>10}")
+    print(f"{'router us':>11}{'identity us':>13}{'index MB':>10}{'worker MB':>11}{'Redis MB':>10}")
     for one in found:
         where = str(one.executors) if one.executors else "one process"
         print(f"{one.subscriptions:>14,}{where:>11}{one.cores:>7}{one.router:>10.0f}{one.identity:>12.0f}", end="")
         print(f"{one.router / one.identity:>7.2f}{one.router_us:>11.2f}{one.identity_us:>13.2f}", end="")
-        print(f"{one.worker_mb:>11.0f}{one.redis_mb:>10.1f}")
+        print(f"{one.index_mb:>10}{one.worker_mb:>11}{one.redis_mb:>10.1f}")
     cores = os.cpu_count() or 1
     lines = fit(found, rebuilds, cores)
     for count, seconds in rebuilds:

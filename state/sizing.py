@@ -2,7 +2,8 @@
 
     entries    what the brokers of a deployment hold: each subscription once at its own broker, and once more at each
                other one for the link towards it, as far as neighbours are told it (`forwarded`)
-    a worker   worker_base + worker_entry * entries           one per core that routes; all hold the same
+    the index  index_base + index_entry * entries             one per host, shared by its workers
+    a worker   worker_base + worker_entry * entries           one per core that routes, beside that index
     Redis      redis_base + redis_entry * entries
     an event   event_base + event_decade * log10(subscriptions), of one core
     a rebuild  rebuild * subscriptions, of one core: a new generation from the registry, while routing goes on
@@ -24,10 +25,10 @@ CONTROL_WORKER = 400
 """MB of a worker of the control query, which holds the state of one batch."""
 HEADROOM = 0.7
 """The share of a core that routing may take on average: the rest is for bursts and what was missed."""
-WORKER_MAX = 16_000
-"""MB that a route worker may take before brokers are split over more deployments."""
+INDEX_MAX = 16_000
+"""MB that the index of a host may take before brokers are split over more deployments."""
 CORES_OF_EXECUTOR = 4
-LINES = ("worker", "redis", "event", "rebuild")
+LINES = ("index", "worker", "redis", "event", "rebuild")
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,10 @@ class Line:
 class Fit:
     """What `benchmarks.scale` measured, as lines."""
 
+    index: Line
+    """MB of the index that the workers of a host share, by million entries."""
     worker: Line
-    """MB of a route worker, by million entries."""
+    """MB of a route worker beside it, by million entries."""
     redis: Line
     """MB in Redis, by million entries."""
     event: Line
@@ -92,7 +95,9 @@ class Size:
     executors: int
     executor_cores: int
     executor_mb: int
+    """Of one that is a host, or a pod, of its own: on one with others they share the index."""
     driver_mb: int
+    index_mb: int
     worker_mb: int
     redis_mb: int
     partitions: int
@@ -114,7 +119,7 @@ def size(asked: Asked, fit: Fit) -> Size:
     deployments = asked.deployments or _deployments(asked, fit)
     brokers = math.ceil(asked.brokers / deployments)
     entries = entries_of(asked, brokers)
-    worker = round(fit.worker.at(entries / 1e6))
+    index, worker = round(fit.index.at(entries / 1e6)), round(fit.worker.at(entries / 1e6))
     micros = fit.event.at(math.log10(max(10, asked.subscriptions)))
     cores = max(1, math.ceil(asked.events_per_s * micros / 1e6 / HEADROOM))
     each = min(cores, CORES_OF_EXECUTOR)
@@ -126,8 +131,9 @@ def size(asked: Asked, fit: Fit) -> Size:
         route_cores=cores,
         executors=executors,
         executor_cores=each,
-        executor_mb=executor_mb(worker, each, 1),
+        executor_mb=executor_mb(index, worker, each, 1),
         driver_mb=DRIVER_HEAP + JVM_BESIDE,
+        index_mb=index,
         worker_mb=worker,
         redis_mb=round(fit.redis.at(entries / 1e6)),
         partitions=executors * each,
@@ -144,20 +150,20 @@ def entries_of(asked: Asked, brokers: int) -> int:
     return round(brokers * (own + (asked.subscriptions - own) * asked.forwarded))
 
 
-def executor_mb(worker: int, route_workers: int, control_workers: int, heap: int = EXECUTOR_HEAP) -> int:
-    """The memory of one executor, or of driver and executor in one: heap, what lies beside it, and its workers.
+def executor_mb(index: int, worker: int, route_workers: int, control_workers: int, heap: int = EXECUTOR_HEAP) -> int:
+    """The memory of one executor, or of driver and executor in one: heap, what lies beside it, the index, its workers.
 
-    >>> executor_mb(700, 4, 2, DRIVER_HEAP)
-    6160
+    >>> executor_mb(500, 200, 4, 2, DRIVER_HEAP)
+    4660
     """
-    return heap + JVM_BESIDE + route_workers * worker + control_workers * CONTROL_WORKER
+    return heap + JVM_BESIDE + index + route_workers * worker + control_workers * CONTROL_WORKER
 
 
 def _deployments(asked: Asked, fit: Fit) -> int:
-    """As few as let a worker hold the brokers of one; at most one broker each."""
+    """As few as let a host hold the brokers of one; at most one broker each."""
     for deployments in range(1, asked.brokers + 1):
         brokers = math.ceil(asked.brokers / deployments)
-        if fit.worker.at(entries_of(asked, brokers) / 1e6) <= WORKER_MAX:
+        if fit.index.at(entries_of(asked, brokers) / 1e6) <= INDEX_MAX:
             return deployments
     return asked.brokers
 

@@ -7,14 +7,14 @@ import math
 import tomllib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.scale import Measured, fitted
 from benchmarks.scale import fit as fit_again
 from producers.cli import main
 from producers.commands.size import DATA, fit
-from state.sizing import DRIVER_HEAP, HEADROOM, WORKER_MAX, Asked, entries_of, size
+from state.sizing import DRIVER_HEAP, HEADROOM, INDEX_MAX, Asked, entries_of, executor_mb, size
 from streaming.settings import SPARK
 
 ASKED = st.builds(
@@ -26,9 +26,10 @@ ASKED = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(ASKED)
 def test_what_is_found_carries_what_is_asked(asked):
-    """Cores, tasks and brokers are enough; a worker that is too large is one of a single broker."""
+    """Cores, tasks and brokers are enough; an index that is too large is one of a single broker."""
     found, lines = size(asked, fit()), fit()
     micros = lines.event.at(math.log10(max(10, asked.subscriptions)))
     assert found.route_cores * HEADROOM >= asked.events_per_s * micros / 1e6 * 0.999999
@@ -36,8 +37,8 @@ def test_what_is_found_carries_what_is_asked(asked):
     assert found.partitions >= found.route_cores
     assert found.deployments * found.brokers_each >= asked.brokers
     assert found.deployments <= asked.brokers
-    assert found.worker_mb <= WORKER_MAX + 1 or found.brokers_each == 1
-    assert found.executor_mb > found.executor_cores * found.worker_mb
+    assert found.index_mb <= INDEX_MAX + 1 or found.brokers_each == 1
+    assert found.executor_mb > found.index_mb + found.executor_cores * found.worker_mb
     assert bool(found.extrapolated) == any(
         value > most
         for value, most in (
@@ -48,15 +49,25 @@ def test_what_is_found_carries_what_is_asked(asked):
     )
 
 
+@settings(deadline=None)
 @given(ASKED, st.integers(2, 10))
 def test_more_never_needs_less(asked, times):
     """Of subscriptions, with the brokers split alike: no figure falls."""
     few = Asked(asked.subscriptions, asked.events_per_s, asked.brokers, asked.forwarded, 1)
     many = Asked(asked.subscriptions * times, asked.events_per_s, asked.brokers, asked.forwarded, 1)
     a, b = size(few, fit()), size(many, fit())
-    for name in ("entries_each", "route_cores", "worker_mb", "redis_mb", "rebuild_s", "executor_mb"):
+    for name in ("entries_each", "route_cores", "index_mb", "worker_mb", "redis_mb", "rebuild_s", "executor_mb"):
         if name != "executor_mb" or a.executor_cores == b.executor_cores:
             assert getattr(a, name) <= getattr(b, name)
+
+
+@settings(deadline=None)
+@given(ASKED, st.integers(2, 4))
+def test_one_more_worker_costs_no_more_index(asked, cores):
+    """The workers of a host share one index: another one costs what it has for itself."""
+    found = size(asked, fit())
+    one, more = (executor_mb(found.index_mb, found.worker_mb, n, 1) for n in (1, cores))
+    assert more - one == (cores - 1) * found.worker_mb
 
 
 def test_entries_are_counted_as_brokers_hold_them():
@@ -95,8 +106,8 @@ def test_the_command_says_what_is_needed(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["deployments"] > 1
     assert any(said.startswith("subscriptions: 100,000,000") for said in found["extrapolated"])
-    assert set(found["errors"]) == {"worker", "redis", "event", "rebuild"}
-    assert main(asked) == 0
+    assert set(found["errors"]) == {"index", "worker", "redis", "event", "rebuild"}
+    assert main([*asked[:2], "200000000", *asked[3:]]) == 0
     out = capsys.readouterr().out
     assert "extrapolated" in out
     assert "reduce more" in out

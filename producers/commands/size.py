@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 from producers.commands.output import print_json, table
-from state.sizing import WORKER_MAX, Asked, Fit, Size
+from state.sizing import INDEX_MAX, Asked, Fit, Size
 from state.sizing import size as size_of
 
 DATA = Path(__file__).with_name("size.toml")
@@ -42,7 +42,8 @@ def for_people(found: Size) -> str:
         ["  driver", f"{found.driver_mb:,} MB", "and one core"],
         ["  executors", f"{found.executors:,}", f"{found.executor_cores} cores, {found.executor_mb:,} MB each"],
         ["  cores that route", f"{found.route_cores:,}", off["event"]],
-        ["  a route worker", f"{found.worker_mb:,} MB", off["worker"]],
+        ["  the index of a host", f"{found.index_mb:,} MB", f"{off['index']}; in `/dev/shm`, shared by its workers"],
+        ["  a route worker", f"{found.worker_mb:,} MB", f"{off['worker']}; beside the index"],
         ["  Redis", f"{found.redis_mb:,} MB", off["redis"]],
         ["  a new generation", f"{found.rebuild_s:,} s", f"{off['rebuild']}; of one core, while routing goes on"],
         [
@@ -52,8 +53,8 @@ def for_people(found: Size) -> str:
         ],
     ]
     lines = [table(["what", "needed", ""], rows)]
-    if found.worker_mb > WORKER_MAX:
-        lines.append(f"a worker of more than {WORKER_MAX:,} MB with one broker each: reduce more (--forwarded), or")
+    if found.index_mb > INDEX_MAX:
+        lines.append(f"an index of more than {INDEX_MAX:,} MB with one broker each: reduce more (--forwarded), or")
         lines.append("make more brokers of it")
     lines += [f"extrapolated, {said}" for said in found.extrapolated]
     return "\n".join(lines)

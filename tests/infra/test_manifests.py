@@ -142,10 +142,11 @@ def bytes_of(text: str) -> float:
 def test_sizes_are_those_of_the_formula() -> None:
     """Memory is what docs/operations.md computes for 100,000 subscriptions, rounded up to the next half GB."""
     asked = sizing.Asked(100_000, 1000, 5)
-    worker = sizing.size(asked, fit()).worker_mb
+    found = sizing.size(asked, fit())
+    index, worker = found.index_mb, found.worker_mb
     settings = config_of("job.yaml").settings
     slots = int(re.fullmatch(r"local\[(\d+)\]", settings.master)[1])
-    whole = sizing.executor_mb(worker, slots, settings.shuffle_partitions, sizing.DRIVER_HEAP)
+    whole = sizing.executor_mb(index, worker, slots, settings.shuffle_partitions, sizing.DRIVER_HEAP)
     resources = pod("job.yaml")["spec"]["containers"][0]["resources"]
     assert whole <= bytes_of(resources["limits"]["memory"]) <= whole + 512
     assert resources["requests"]["memory"] == resources["limits"]["memory"]
@@ -155,7 +156,7 @@ def test_sizes_are_those_of_the_formula() -> None:
     assert driver["memory"] == SPARK["spark.driver.memory"]
     assert (bytes_of(driver["memory"]), bytes_of(executor["memory"])) == (sizing.DRIVER_HEAP, sizing.EXECUTOR_HEAP)
     assert bytes_of(driver["memoryOverhead"]) == sizing.JVM_BESIDE
-    beside = sizing.executor_mb(worker, executor["cores"], 1) - sizing.EXECUTOR_HEAP
+    beside = sizing.executor_mb(index, worker, executor["cores"], 1) - sizing.EXECUTOR_HEAP
     assert beside <= bytes_of(executor["memoryOverhead"]) <= beside + 512
 
 
