@@ -574,14 +574,18 @@ def _unusable(reading: Reading, by_type: Iterable[_Columns]) -> dict[int, str]:
 
 
 def _judge_refusals(world: _World, unusable: Sequence[dict[int, str]], judgement: Judgement) -> None:
-    """Find what cannot be used by any configuration that it may have met, and yet was not refused."""
+    """Find what cannot be used by any configuration that it may have met, and yet was not refused.
+
+    Who answers for an unknown broker is another one in each: between two of them nobody may have felt concerned.
+    """
     counts = Counter(row for found in unusable for row in found)
     codes = {row: code for found in reversed(unusable) for row, code in found.items()}
+    strange = {row for found in unusable for row, code in found.items() if code == "unknown-broker"}
     silent = [
         (publication, codes[row])
         for row, publication in enumerate(world.first)
         if publication is not None and counts[row] == world.readings[row]
-        if world.is_done[row] and publication.refused is None
+        if world.is_done[row] and publication.refused is None and (row not in strange or counts[row] == 1)
     ]
     findings = (_unanswered(publication, code) for publication, code in silent)
     judgement.note("unanswered", len(silent), findings)

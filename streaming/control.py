@@ -105,10 +105,11 @@ def _size(column: Column) -> Column:
 def keyed(records: DataFrame, config: Config) -> DataFrame:
     """Give each record the key that owns it, and keep those that this deployment answers.
 
-    What names no valid broker every deployment answers that does not know it (`state/routing/admission.py` has why).
+    What names no valid broker belongs to the deployment that hosts the overlay's first broker.
     """
     hosts = list(config.deployment.hosts)
     brokers, types = list(config.overlay.brokers), list(config.types)
+    first = config.overlay.brokers[0] in hosts
     text = F.coalesce(F.col("key").cast("string"), F.lit(""))
     inbox = f"^({_NAME})/({_TYPE_NAME})/({_NAME})\\z"
     internal = f"^({_NAME})/({_TYPE_NAME})/((?:home|cube|wide):[0-9]{{1,9}})\\z"
@@ -126,7 +127,7 @@ def keyed(records: DataFrame, config: Config) -> DataFrame:
     is_control = F.col("topic") == config.topics.control
     target = F.regexp_extract(text, internal, 1)
     own_control = target.isin(hosts) & F.regexp_extract(text, internal, 2).isin(types)
-    own_inbox = broker.isin(hosts) | ~broker.isin(brokers)
+    own_inbox = broker.isin(hosts) | (F.lit(first) & ~broker.isin(brokers))
     routable = broker.isin(hosts) & type_name.isin(types)
     return records.where(F.when(is_control, own_control).otherwise(own_inbox)).select(
         F.when(is_control, text).when(routable, home).otherwise(F.lit(UNROUTABLE)).alias("state_key"),

@@ -1,6 +1,7 @@
 """Which events are ours, and which of them can be routed; the others become dead letters.
 
-    claim      whose event is it: this deployment's if its broker is hosted here, or is none of the overlay
+    claim      whose event is it: this deployment's if its broker is hosted here; what names no broker of the overlay
+               is answered by the host of the first one
     examine    the events of one type: is the value a JSON object, does an advertisement hold, will it fit Kafka
 
 Each says what it refuses; nothing is taken back.
@@ -44,17 +45,12 @@ class Claimed:
 
 
 def claim(envelopes: Envelopes, snapshot: Snapshot) -> Claimed:
-    """Tell what is ours, by type; what names no valid broker every deployment answers that does not know it.
-
-    Guarantee: where deployments go by different configurations, somebody answers. Who knows the broker leaves the event
-    to its host; that one routes it or, going by a configuration without it, is one of those that do not know it. No
-    choice of one deployment can promise that: the chosen one may know a broker that its host does not.
-    """
+    """Tell what is ours, by type; what names no valid broker is answered by the first broker's host."""
     brokers, types = snapshot.config.overlay.brokers, snapshot.config.types
     hosted = np.array([text in snapshot.hosts for text in envelopes.broker.texts] + [False])
     known = np.array([text in brokers for text in envelopes.broker.texts] + [False])
     here, valid = hosted[envelopes.broker.codes], known[envelopes.broker.codes]
-    mine = here | ~valid
+    mine = here | ~valid if brokers[0] in snapshot.hosts else here
     refused = {row: why for row, why in envelopes.refused.items() if mine[row]}
     for row in np.flatnonzero(mine & ~valid).tolist():
         reason = f"{quoted(envelopes.broker[row] or '')} is not a broker of this overlay"

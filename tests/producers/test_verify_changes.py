@@ -93,11 +93,6 @@ class Changing(Running):
         self.log.compact(self.topics.registry)
         self.log.topics[self.topics.registry].sort(key=lambda record: record.offset)
 
-    def lines(self):
-        """What was said of batches of publications."""
-        said = [json.loads(record.value) for record in self.log.topics[self.topics.routed]]
-        return [line for line in said if line["topic"] == self.topics.publications]
-
     def got(self, client):
         return {dict(r.headers)["ce_id"].decode() for r in self.log.topics[self.topics.deliver(client)]}
 
@@ -246,33 +241,6 @@ def test_while_deployments_differ_either_configuration_is_right():
     for id in running.got("bob"):
         assert running.lacking("bob", id).ok
     assert running.with_one_more("alice", "new", like="carol", ids="s1").wrong == 1
-
-
-@pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize("brokers", [("b2", "b1", "b3"), ("b3", "b1"), ("b1", "b2", "b4"), ("b4", "b2", "b1")])
-def test_what_nobody_owns_is_answered_while_deployments_differ(first, brokers):
-    """Whoever follows first, and whichever brokers go, come or change places: what is sent for any name, publication
-    or registration, is routed, refused or answered.
-    """
-    running = Changing(hosting=TWO)
-    strange = ("b9", "no name")
-    running.apply(configured(brokers=brokers))
-    for step in ("neither", "one", "both"):
-        if step != "neither":
-            running.take(first if step == "one" else 1 - first)
-        for name in ("b1", "b2", "b3", "b4", *strange):
-            running.world.send(running.topics.subscriptions, f"{name}/quote/{step}", {"client": "a", "filter": "TRUE"})
-            running.sends(f"{step} {name}", broker=name)
-    claimed = {line["first"] for line in running.lines() if line["events"]}
-    assert claimed == set(range(18)), "each was a batch of its own"
-    sent = {r.place for r in running.log.topics[running.topics.subscriptions]}
-    receipts = [json.loads(r.value) for r in running.log.topics[running.topics.receipts]]
-    assert {(r["topic"], r["partition"], r["offset"]) for r in receipts} == sent
-    fine(running)
-    letters = running.log.topics[running.topics.deadletter]
-    for id in [f"{step} {name}".encode() for step in ("neither", "one", "both") for name in strange]:
-        running.log.topics[running.topics.deadletter] = [r for r in letters if dict(r.headers).get("ce_id") != id]
-        assert running.verify().unanswered == 1
 
 
 def test_what_comes_into_force_while_deployments_differ_is_in_force_once_they_are_one():

@@ -170,7 +170,7 @@ def read(record: Record, config: Config) -> Known:
     if record.topic.startswith(f"{config.topics.prefix}.link."):
         broker = record.topic.split(".")[-1]
     hosts, brokers = config.deployment.hosts, config.overlay.brokers
-    mine = broker in hosts or broker not in brokers
+    mine = broker in hosts or (broker not in brokers and brokers[0] in hosts)
     return Known(mine, said.get("source") or b"", said.get("id") or b"", kept)
 
 

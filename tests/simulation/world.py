@@ -503,7 +503,8 @@ class SimulatedDeployment:
             known = type_name in self.config.types
             id = id if client is None else owned(client, id)
             return str(home_key(broker, type_name, id, self.config)) if known else UNROUTABLE
-        return UNROUTABLE if broker not in self.config.overlay.brokers else None
+        first = self.config.overlay.brokers[0] in self.hosts
+        return UNROUTABLE if first and broker not in self.config.overlay.brokers else None
 
     # ── the index ───────────────────────────────────────────────────────────────────────────────────────────────
 
