@@ -144,9 +144,7 @@ def test_topics_that_a_pattern_matches_are_sources_of_every_generation():
         current=lambda: ("run", now[0]),
         configuration=lambda generation: configs[generation].shared,
         look=lambda generation, known=None: Look("run", now[0], generation, versions(generation)),
-        follow=lambda held, generation, run: [
-            loaded(f"{generation}.0", CompiledPart.of(generation, [], {}, [])) for _ in held
-        ],
+        follow=lambda held, generation, run: [loaded(f"{generation}.0", CompiledPart.of(1, [], {}, [])) for _ in held],
     )
 
     def read(*topics):

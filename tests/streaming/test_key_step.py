@@ -42,7 +42,7 @@ def test_a_batch_writes_what_it_changed(services, unique, monkeypatch):
         assert comparable(read) == comparable(Part(KEY, state.get[2], context).compiled())
         return counted[-1]["index_bytes_written"]
 
-    everything = batch(1, streams.change(local=[local(f"s{i}", 10 * i) for i in range(500)]))
+    everything = batch(1, streams.change(local=[local(f"s{i}", 10 * i) for i in range(2000)]))
     assert everything > 10_000
     assert batch(2, streams.change(local=[local("s3", 31)])) < 600
     assert batch(3, streams.change(removed=["s4"]), streams.change(local=[local("new", 7)])) < 600
