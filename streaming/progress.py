@@ -10,9 +10,10 @@ import json
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from pyspark import SparkContext
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from infra.kafka.dialects import librdkafka
@@ -95,12 +96,21 @@ class Committer:
 
 
 class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
-    """Collects the progress of both queries; a thread of the driver writes it out."""
+    """Collects the progress of both queries; a thread of the driver writes it out.
+
+    The JVM calls it as it is. PySpark would put another object between, which asks the JVM for every figure of an event
+    one by one, some hundreds of calls: more than a busy driver answers where batches end several times a second.
+    """
+
+    class Java:
+        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 
     def __init__(self, config: Config, generation: int, member: Commit, mark: Callable[[], Mark | None]) -> None:
         """`member`: what commits offsets of the control query (`lease.py`); `mark`: of the index that it wrote."""
         self.config = config
         self.generation = generation
+        self._java: Any = None
+        """This listener, as the JVM knows it."""
         self.latest: dict[str, dict[str, Any]] = {}
         self.reached: dict[str, dict[str, Any]] = {}
         """By query: the same as `latest`, as soon as a batch has ended."""
@@ -129,6 +139,13 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         if line is not None:
             self._events.put(line)
 
+    @property
+    def _jlistener(self) -> Any:
+        """What `addListener` gives to the JVM."""
+        if self._java is None:
+            self._java = SparkContext._jvm.PythonStreamingQueryListenerWrapper(self)
+        return self._java
+
     def onQueryStarted(self, event: Any) -> None:
         return None
 
@@ -139,8 +156,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         return None
 
     def onQueryProgress(self, event: Any) -> None:
-        progress = json.loads(event.progress.json)
-        self._events.put(progress)
+        self._events.put(json.loads(event.progress().json()))
 
     def _write(self) -> None:
         producer = Producer(librdkafka(self.config))

@@ -9,7 +9,7 @@ import pytest
 from tests.services import services, unique
 
 # Kafka and Spark live for a minute or two here: what the second compiler costs them it never gives back
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m -XX:+UseSerialGC")
 
 __all__ = ["services", "unique"]
 
