@@ -27,7 +27,7 @@ from state.config import Config
 from state.topics import inboxes
 
 POLL_S = 0.1
-PATIENCE_S = 10.0
+RETRY_S = 10.0
 """For so long Kafka may not know where a topic ends."""
 
 
@@ -97,7 +97,7 @@ class Fence:
 
     def _ends(self) -> dict[str, int]:
         """Where everything ends that is waited for; an inbox may be new, and Kafka still choosing its leader, or go."""
-        return retried(self._ends_now, PATIENCE_S)
+        return retried(self._ends_now, RETRY_S)
 
     def _ends_now(self) -> dict[str, int]:
         self._partitions = [TopicPartition(name, 0) for name in self._inputs()]

@@ -39,12 +39,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import redis
@@ -62,7 +61,6 @@ from state.signing import SIGNATURE_BYTES, Keyring
 from state.space.grid import Grid
 from state.space.packing import unpack
 
-T = TypeVar("T")
 Forwarding = Mapping[str, Mapping[str, Fate]]
 """By neighbour: what became of each entry (`state/control/fates.py`)."""
 Reduced = Mapping[str, Mapping[str, int]]
@@ -173,11 +171,6 @@ end
 return ''
 """
 """Returns the newer generation that stands against it, or nothing."""
-_PASSING = (
-    *("READONLY", "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS"),
-    *("CLUSTERDOWN", "TRYAGAIN", "BUSY"),
-)
-"""Words by which a Redis refuses that another one, or the same a while later, will not refuse."""
 
 HELP = """hilcast keeps its routing index here. It is derived: everything can be deleted, and comes back by itself.
 {p}:generations:DEPLOYMENT   hash: current -> GENERATION.RUNID that is in force; GENERATION -> its configuration
@@ -199,27 +192,6 @@ HELP = """hilcast keeps its routing index here. It is derived: everything can be
 {p}:closed:DEPLOYMENT:GENERATION   destinations that nothing can be written to now, and why (not for people)
 PART is cube:N (a block of the Hilbert grid) or wide:N (filters that touch many cubes).
 At most {n} entries of a part are shown. The same and more: hilcast inspect BROKER TYPE"""
-
-
-def passing(error: redis.RedisError) -> bool:
-    """Whether this trouble is of a moment, or of one Redis among several: to wait and to connect anew may end it.
-
-    >>> passing(redis.TimeoutError()), passing(redis.ResponseError("OOM command not allowed"))
-    (True, True)
-    >>> passing(redis.ResponseError("ERR @user_script: 10: -READONLY You can't write against a read only replica."))
-    True
-    >>> passing(redis.ResponseError("WRONGTYPE Operation against a key"))
-    False
-    """
-    if isinstance(error, redis.ConnectionError | redis.TimeoutError):
-        return True
-    return isinstance(error, redis.ResponseError) and trouble(error) != type(error).__name__
-
-
-def trouble(error: redis.RedisError) -> str:
-    """One word for what is wrong: Redis's own, if it is one that is known."""
-    found = [word for word in _PASSING if re.search(rf"(^|-){word}\b", str(error))]
-    return found[0] if found else type(error).__name__
 
 
 def away(error: redis.RedisError) -> HilcastError:
@@ -914,25 +886,6 @@ class RedisIndex:
 
     def close(self) -> None:
         self._client.close()
-
-
-def patiently(call: Callable[[], T], *, say: Callable[[str], None], first_wait_s: float = 0.2) -> T:
-    """Repeat `call` until Redis does it: while it is away, full, read-only or loading the caller waits, and says so."""
-    wait_s, told = first_wait_s, ""
-    while True:
-        try:
-            done = call()
-            if told:
-                say("redis is back")
-            return done
-        except redis.RedisError as error:
-            if not passing(error):
-                raise
-            if trouble(error) != told:
-                told = trouble(error)
-                say(f"redis is away, waiting for it: {told}")
-            time.sleep(wait_s)
-            wait_s = min(wait_s * 1.5, 2.0)
 
 
 def _as_json(told: Forwarding) -> dict[str, dict[str, bytes]]:

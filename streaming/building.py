@@ -43,7 +43,8 @@ from state.control.streams import seeds
 from state.errors import HilcastError
 from state.keys import Key
 from state.messages import Output
-from state.redis_index import RedisIndex, patiently
+from state.redis_index import RedisIndex
+from state.redis_retry import redis_retried
 from streaming import dying
 from streaming.boot import Boot
 from streaming.writer import DriverWriter
@@ -115,7 +116,7 @@ class Builder:
         forwarding = {one.key: one.forwarding for one in made}
         reduced = {one.key: one.reduced for one in made}
         number = self.boot.generation
-        patiently(lambda: self.redis.publish(indexes, number, 0, forwarding, reduced), say=_log.warning)
+        redis_retried(lambda: self.redis.publish(indexes, number, 0, forwarding, reduced), say=_log.warning)
 
     def _seed(self, key: Key, state: bytes) -> None:
         for seed in seeds(self.boot.generation, state):

@@ -18,7 +18,8 @@ from state.config import Config
 from state.errors import ENVIRONMENT, HilcastError
 from state.limits import OUTPUT_BYTES_MAX
 from state.messages import Output
-from state.redis_index import RedisIndex, patiently
+from state.redis_index import RedisIndex
+from state.redis_retry import redis_retried
 from streaming.boot import Place
 
 POLL_S = 0.02
@@ -47,12 +48,12 @@ class Hand:
 
     def take(self, places: Sequence[Place]) -> None:
         """Wait until nothing is in hand, and note these."""
-        while not patiently(lambda: self._redis.take_in_hand(self._query, places), say=lambda line: None):
+        while not redis_retried(lambda: self._redis.take_in_hand(self._query, places), say=lambda line: None):
             time.sleep(POLL_S)
 
     def put_down(self) -> None:
         """It is done."""
-        patiently(lambda: self._redis.put_down(self._query), say=lambda line: None)
+        redis_retried(lambda: self._redis.put_down(self._query), say=lambda line: None)
 
     def failed(self, error: BaseException) -> None:
         """It is not done; unless the record is to blame, nobody is suspect for it."""

@@ -29,7 +29,7 @@ from infra.logs import logger
 from state.errors import HilcastError
 from streaming.folders import LOCK, Folder
 
-JVM_PATIENCE_S = 20.0
+JVM_ENDS_S = 20.0
 _log = logger("checkpoint")
 
 
@@ -80,7 +80,7 @@ class Checkpoint:
 
     def _outlive_jvm(self) -> None:
         """Wait for the JVM of a killed predecessor: it goes on for seconds after its driver died."""
-        deadline = time.monotonic() + JVM_PATIENCE_S
+        deadline = time.monotonic() + JVM_ENDS_S
         while self._last is not None and self._last.jvm_lives():
             if time.monotonic() > deadline:
                 raise HilcastError("checkpoint-locked", f"the JVM {self._last.jvm} of a stopped job still runs; end it")

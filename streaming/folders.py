@@ -26,7 +26,7 @@ from state.errors import HilcastError
 from streaming.settings import FILE_MANAGER, is_remote, open_jvm
 
 LOCK, OWNER = "lock", "owner"
-PATIENCE = 10
+LOOKS_MAX = 10
 """How often a file is looked for that was replaced meanwhile."""
 _MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager"
 
@@ -180,7 +180,7 @@ class SparkFolder(Folder):
             )
 
     def read(self, name: str) -> str | None:
-        for _ in range(PATIENCE):
+        for _ in range(LOOKS_MAX):
             number = self._last(name)
             if number == 0:
                 return None

@@ -26,7 +26,8 @@ from state.errors import ConfigError
 from state.fitting import misfits
 from state.keys import index_keys
 from state.messages import own_receipts
-from state.redis_index import RedisIndex, patiently
+from state.redis_index import RedisIndex
+from state.redis_retry import redis_retried
 from state.topics import inboxes
 from streaming import dying
 from streaming.boot import Boot
@@ -109,7 +110,7 @@ class Generations:
         claim = self.registry.agreements.claims.get(config.deployment.name)
         known = self.checkpoint.generation()
         # Redis may outlive the Kafka that it belonged to, and would refuse an index that looks older
-        stored = patiently(self.redis.newest_generation, say=_log.warning)
+        stored = redis_retried(self.redis.newest_generation, say=_log.warning)
         # what was begun and not ended may still be written: its seeds must not be taken for those of another attempt
         begun = self.checkpoint.attempted()
         return max(claim.generation if claim else 0, known.number if known else 0, stored, begun, self.committed) + 1
@@ -174,9 +175,9 @@ class Generations:
     def put_in_force(self, config: Config, number: int) -> None:
         """Have routing go by a generation whose index is complete, and drop those before it."""
         self.renewed = frozenset()
-        patiently(lambda: self.redis.point(number, config.shared), say=_log.warning)
+        redis_retried(lambda: self.redis.point(number, config.shared), say=_log.warning)
         dying.at("generation-in-force")
-        patiently(lambda: self.redis.retire(number, index_keys(config, config.deployment.hosts)), say=_log.warning)
+        redis_retried(lambda: self.redis.retire(number, index_keys(config, config.deployment.hosts)), say=_log.warning)
 
 
 def changed(before: dict[FactKey, Fact], now: dict[FactKey, Fact]) -> Iterable[tuple[FactKey, Fact | None]]:

@@ -41,9 +41,9 @@ from state.redis_index import (
     RedisIndex,
     Version,
     groups_field,
-    trouble,
     version_beside,
 )
+from state.redis_retry import trouble
 from state.routing.junction import Junction
 from state.routing.sharing import Sharing
 from state.routing.snapshot import Snapshot

@@ -32,7 +32,8 @@ from state.control.agreed import Refusal, configuration_record, refusal_record
 from state.errors import ConfigError, HilcastError
 from state.index_mark import Mark, Marks, is_whole
 from state.keys import index_keys
-from state.redis_index import RedisIndex, patiently
+from state.redis_index import RedisIndex
+from state.redis_retry import redis_retried
 from state.space.grid import Grid
 from state.topics import guarded
 from streaming.agreement import file_hash, merged, own_changes, proposal
@@ -187,13 +188,13 @@ class Job:
         seeded: Seeded = {}
         if known is not None:
             _log.info("continuing generation %d", known.number)
-            patiently(lambda: self.redis.point(known.number, self.config.shared), say=_log.warning)
+            redis_retried(lambda: self.redis.point(known.number, self.config.shared), say=_log.warning)
             self.generations.claim(self.config, known.number)  # the same again, with the file of this life
             self._announce(known)
             self.queries.succeed(self.generations.boot(self.config, known.number), known)
             self._take_office(known.number)
         else:
-            if patiently(lambda: self.generations.is_whole(self.config), say=_log.warning):
+            if redis_retried(lambda: self.generations.is_whole(self.config), say=_log.warning):
                 _log.info("routing by the generation that was in force, while another one is built")
                 self.queries.start("route")
             succession = Succession(self.generations, self.queries, self.listener, self.config, alone=True)
@@ -429,7 +430,7 @@ class Job:
         """Keep timers, groups and all else for the generation that is in force now."""
         self.number = self.listener.generation = number
         grids = {name: Grid.of(event_type) for name, event_type in self.config.types.items()}
-        patiently(lambda: self.redis.describe_grids(grids), say=_log.warning)
+        redis_retried(lambda: self.redis.describe_grids(grids), say=_log.warning)
         timers = Timers(self.config, self.writer.send)
         for key, fact in self.registry.facts.items():
             timers.follow(key, fact)

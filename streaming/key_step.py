@@ -23,7 +23,8 @@ from state.control.handle import handle, whole_index
 from state.fitting import misfits
 from state.keys import Key
 from state.messages import Output, Record
-from state.redis_index import RedisIndex, patiently
+from state.redis_index import RedisIndex
+from state.redis_retry import redis_retried
 from streaming import dying
 from streaming.boot import Boot
 from streaming.careful import Hand
@@ -84,7 +85,7 @@ def _worker(boot: Boot) -> _Worker:
 def prepare(boot: Boot) -> None:
     """Have this worker be as it is after its first batch: grids made, Redis reached."""
     worker = _worker(boot)
-    patiently(worker.redis.current, say=_log.warning)
+    redis_retried(worker.redis.current, say=_log.warning)
 
 
 def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -166,13 +167,13 @@ def _publish(worker: _Worker, key: Key, result: Result, context: Context) -> Non
 
     if result.index is None:
         told, reduced = result.forwarding, result.reduced
-        result.figures["index_bytes_written"] = patiently(
+        result.figures["index_bytes_written"] = redis_retried(
             lambda: worker.redis.publish_deltas(key, result.deltas, whole, generation, batch, told, reduced),
             say=_log.warning,
         )
         return
     index = whole() if result.deltas else result.index
-    patiently(
+    redis_retried(
         lambda: worker.redis.publish({key: index}, generation, batch, {key: result.forwarding}, {key: result.reduced}),
         say=_log.warning,
     )
@@ -180,7 +181,7 @@ def _publish(worker: _Worker, key: Key, result: Result, context: Context) -> Non
 
 def _count(worker: _Worker, result: Result) -> None:
     if result.figures:
-        patiently(lambda: worker.redis.count(result.figures), say=lambda line: None)
+        redis_retried(lambda: worker.redis.count(result.figures), say=lambda line: None)
 
 
 def _records(frame: pd.DataFrame) -> Iterator[Record]:

@@ -26,7 +26,7 @@ from state.redis_index import RedisIndex
 from streaming.boot import Boot, Place
 from streaming.checkpoint import Checkpoint
 
-PATIENCE = 3
+FAILURES_MAX = 3
 """Failures in the same place until it is looked for what does it."""
 STRIKES = 2
 """So often something must be in hand, alone, when the query fails."""
@@ -59,7 +59,7 @@ class LastResort:
         """A life of the query has failed; `progressed`: after it had ended a batch."""
         self._failures = 1 if progressed else self._failures + 1
         if not self.careful:
-            if self._failures >= PATIENCE:
+            if self._failures >= FAILURES_MAX:
                 self.careful = True
                 _log.error(
                     "the %s query has failed %d times in the same place: it goes on piece by piece, to find why",

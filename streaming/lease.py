@@ -36,7 +36,7 @@ LAPSE_MS = 10_000
 """After so long without a sign of life a driver has lost its lease."""
 POLL_S = 0.05
 ANSWER_S = 60.0
-PATIENCE_S = 3.0
+SAID_AFTER_S = 3.0
 """After so long it is said that another driver is waited for."""
 _VOID = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)
 """After these a member of librdkafka's does nothing any more."""
@@ -90,7 +90,7 @@ class Lease:
         while not self._held.wait(POLL_S):
             if stopping.is_set():
                 return False
-            if not told and time.monotonic() - started > PATIENCE_S:
+            if not told and time.monotonic() - started > SAID_AFTER_S:
                 told = True
                 _log.warning("another driver of deployment %s has the lease: standing by", self._name)
         if told:

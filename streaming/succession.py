@@ -26,7 +26,7 @@ from state.control.facts import encode_fact
 from state.control.protocol import Amend, Republish
 from state.errors import HilcastError
 from state.keys import home_key, index_keys
-from state.redis_index import patiently
+from state.redis_retry import redis_retried
 from streaming import dying
 from streaming.boot import Boot
 from streaming.checkpoint import Generation
@@ -171,7 +171,7 @@ class Succession:
     def _until_whole(self) -> Iterator[bool]:
         """Redis may have lost what was put aside."""
         keys = index_keys(self.config, self.config.deployment.hosts)
-        while missing := patiently(lambda: self._generations.redis.missing(keys, self.number), say=_log.warning):
+        while missing := redis_retried(lambda: self._generations.redis.missing(keys, self.number), say=_log.warning):
             for key in missing:
                 self._generations.writer.send(str(key), Republish())
             yield from self._insistently(self._generations.writer.flush)

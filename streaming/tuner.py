@@ -30,7 +30,7 @@ from streaming.sampling import sample
 
 STEADY = 0.1
 """A number of subscriptions that changed by more than this share since the last look is still on its way."""
-PATIENCE_LOOKS = 10
+LOOKS_MAX = 10
 """Looks after which it is judged however it changes."""
 BOXES_OF = 1000
 """Subscriptions of a type whose filters are looked at."""
@@ -65,7 +65,7 @@ class Tuner:
         before, self._counts = self._counts, counts
         steady = all(abs(counts[name] - before[name]) <= STEADY * before[name] for name in {*counts, *before})
         self._unsteady = 0 if steady else self._unsteady + 1
-        return steady or self._unsteady >= PATIENCE_LOOKS
+        return steady or self._unsteady >= LOOKS_MAX
 
     def _seen(self, config: Config, counts: Counter[str], facts: Mapping[FactKey, Fact]) -> dict[str, Seen]:
         watched = {name: one for name, one in config.types.items() if _needs_events(one)}

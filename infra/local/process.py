@@ -97,14 +97,14 @@ class Process:
         return "\n".join("  " + line for line in text.splitlines()[-lines:])
 
     def bring_up(
-        self, command: Sequence[str], address: str, folder: Path, answered: Callable[[], None], patience_s: float
+        self, command: Sequence[str], address: str, folder: Path, answered: Callable[[], None], grace_s: float
     ) -> None:
         """Launch it and wait until `answered` returns; if that fails nothing is left running."""
         self.launch(command, address, folder)
         try:
             answered()
         except BaseException:
-            self.stop(patience_s)
+            self.stop(grace_s)
             raise
 
     def launch(self, command: Sequence[str], address: str, folder: Path) -> Running:
@@ -127,15 +127,15 @@ class Process:
         self._child = child
         return known
 
-    def stop(self, patience_s: float) -> bool:
-        """End the recorded process: politely, and by force after `patience_s`; return whether there was one.
+    def stop(self, grace_s: float) -> bool:
+        """End the recorded process: politely, and by force after `grace_s`; return whether there was one.
 
         Guarantee: on return the process is gone and its file with it.
         """
         known = self.running()
         if known is None:
             return False
-        for number, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, 10.0)):
+        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 10.0)):
             if not self._signal(known, number) or self._gone(known, wait_s):
                 self.pid_file.unlink(missing_ok=True)
                 return True

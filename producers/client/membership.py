@@ -20,7 +20,7 @@ from state.messages import Span, read_reader, read_spans
 
 LOOK_S = 5.0
 """How often the topic is looked for while it does not exist; late is not too late, for spans say where to begin."""
-PATIENCE_S = 5.0
+SILENCE_S = 5.0
 """An end that is not reached, because what stood there was compacted away, is not waited for longer than this."""
 OPEN = float("inf")
 _NONE: tuple[list[int], list[float]] = ([], [])
@@ -103,7 +103,7 @@ class Following:
             return False
         end = self._transport.span(self._topic, 0)[1]
         changed, heard = False, time.monotonic()
-        while self._at < end and time.monotonic() - heard < PATIENCE_S:
+        while self._at < end and time.monotonic() - heard < SILENCE_S:
             before = self._at
             changed |= self._take(0.1)
             if self._at != before:

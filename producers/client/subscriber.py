@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Start = Literal["beginning", "end", "stored"]
 
 POLL_S = 0.2
-PATIENCE_S = 5.0
+SILENCE_S = 5.0
 """An end that is not reached, because Kafka's own marks stand there, is not waited for longer than this."""
 LOOK_S = 1.0
 """How often a delivery topic that does not exist yet is looked for."""
@@ -218,7 +218,7 @@ class Subscriber(Registrant):
         self._moved |= self._groups.catch_up()
         ends = self._ends()
         heard = time.monotonic()
-        while self._before(ends) and time.monotonic() - heard < PATIENCE_S:
+        while self._before(ends) and time.monotonic() - heard < SILENCE_S:
             before = dict(self._positions)
             delivery = self._next(POLL_S, ripe=float("inf"))
             if self._positions != before:

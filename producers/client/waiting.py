@@ -13,7 +13,7 @@ from state.config import Config
 from state.errors import HilcastError
 from state.topics import inboxes
 
-PATIENCE_S = 5.0
+RETRY_S = 5.0
 
 
 class BehindError(HilcastError):
@@ -34,16 +34,16 @@ def wait(config: Config, timeout_s: float = 60.0, *, client: str | None = None) 
     deadline = time.monotonic() + timeout_s
     fence = Fence(config, client)
     try:
-        behind = _patiently(config, fence, deadline)
+        behind = _retried(config, fence, deadline)
     finally:
         fence.close()
     if behind:
         raise BehindError(behind, timeout_s)
 
 
-def _patiently(config: Config, fence: Fence, deadline: float) -> list[Behind]:
+def _retried(config: Config, fence: Fence, deadline: float) -> list[Behind]:
     """Wait; what Kafka cannot answer for a moment, because a leader has just been chosen, is asked again."""
-    again_until = max(deadline, time.monotonic() + PATIENCE_S)
+    again_until = max(deadline, time.monotonic() + RETRY_S)
     while True:
         try:
             return fence.wait(max(0.0, deadline - time.monotonic()))

@@ -26,7 +26,7 @@ from producers.verify import verify
 from state.config import Config
 from state.flooding import Judgement
 
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 GUEST = "guest"
 """As whom the page of `--ui` subscribes and publishes."""
 
@@ -86,7 +86,7 @@ class Show:
             self.narrator.say(f"  {style('32', f'{wish.client:<7}')} at {wish.broker:<10} {wish.id:<9} {wish.filter}")
         requests = [self.clients[wish.client].request(wish.broker, TYPE, wish.filter, id=wish.id) for wish in wishes]
         receipts = self.narrator.during(
-            f"{len(requests)} receipts", lambda: [request.receipt(PATIENCE_S) for request in requests]
+            f"{len(requests)} receipts", lambda: [request.receipt(TIMEOUT_S) for request in requests]
         )
         kinds = sorted({receipt.kind for receipt in receipts})
         self.narrator.say(f"  all of them {', '.join(kinds)}, the last one in epoch {receipts[-1].epoch}")
@@ -97,7 +97,7 @@ class Show:
         def attempt() -> str:
             try:
                 self.clients[REFUSED.client].subscribe(
-                    REFUSED.broker, TYPE, REFUSED.filter, id=REFUSED.id, timeout_s=PATIENCE_S
+                    REFUSED.broker, TYPE, REFUSED.filter, id=REFUSED.id, timeout_s=TIMEOUT_S
                 )
             except RefusedError as refused:
                 return str(refused)
@@ -107,7 +107,7 @@ class Show:
         self.narrator.say(f"  {style('33', 'refused')} {said}")
 
     def _in_force(self) -> None:
-        self.narrator.during("in force at every broker (hilcast wait)", lambda: wait(self.config, PATIENCE_S))
+        self.narrator.during("in force at every broker (hilcast wait)", lambda: wait(self.config, TIMEOUT_S))
 
     def change(self) -> None:
         """A replacement without a gap, and a withdrawal."""
@@ -118,8 +118,8 @@ class Show:
         replacement = self.clients[REPLACED.client].request(REPLACED.broker, TYPE, REPLACED.filter, id=REPLACED.id)
 
         def answered() -> list[str]:
-            gone = self.clients[WITHDRAWN.client].withdraw(WITHDRAWN.broker, TYPE, WITHDRAWN.id, timeout_s=PATIENCE_S)
-            return [replacement.receipt(PATIENCE_S).kind, gone.kind]
+            gone = self.clients[WITHDRAWN.client].withdraw(WITHDRAWN.broker, TYPE, WITHDRAWN.id, timeout_s=TIMEOUT_S)
+            return [replacement.receipt(TIMEOUT_S).kind, gone.kind]
 
         self.narrator.say(f"  {' and '.join(self.narrator.during('their receipts', answered))}")
         self._in_force()

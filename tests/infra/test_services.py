@@ -191,13 +191,13 @@ def test_a_stale_pid_file_names_nobody(redis: LocalRedis) -> None:
 
 
 def test_a_service_that_does_not_listen_is_ended_by_force(tmp_path: Path) -> None:
-    """What ignores SIGTERM is gone after its patience all the same."""
+    """What ignores SIGTERM is gone after its time all the same."""
     script = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
     process = Process("stubborn", tmp_path / "stubborn.pid", tmp_path / "stubborn.log")
     known = process.launch(["sh", "-c", script], "nowhere", tmp_path)
     while "ready" not in process.last_words():
         time.sleep(0.01)
-    assert process.stop(patience_s=0.3) is True
+    assert process.stop(grace_s=0.3) is True
     assert born(known.pid) is None
 
 

@@ -47,7 +47,7 @@ metrics_port = {metrics}
 """
 
 
-PATIENT = ("subscribe", "unsubscribe", "advertise", "unadvertise", "wait")
+WAITING = ("subscribe", "unsubscribe", "advertise", "unadvertise", "wait")
 
 
 class Tour:
@@ -63,8 +63,8 @@ class Tour:
 
     def command(self, name, *arguments):
         # the first batch of a job on a busy machine may take longer than a user would wait
-        patience = ["--timeout", "200"] if name in PATIENT else []
-        return [sys.executable, "-m", "producers.cli", name, *patience, *arguments]
+        timeout = ["--timeout", "200"] if name in WAITING else []
+        return [sys.executable, "-m", "producers.cli", name, *timeout, *arguments]
 
     def hilcast(self, *arguments, input=None, timeout=240):
         return subprocess.run(

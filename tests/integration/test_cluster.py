@@ -52,7 +52,7 @@ BETWEEN = ("link.b2.b4", "link.b4.b2")
 """What the deployments tell each other of events."""
 CHECKPOINT = "viewfs:///shared/{}"
 """Hadoop's own, mapped to a directory: to the job it is as foreign as `hdfs://`."""
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 """New executors start from nothing: interpreters, our code, kernels, index."""
 IDS = 14
 """Subscriptions of each type; the first half stays as it was first."""
@@ -167,9 +167,9 @@ class Churn:
     def fence(self, job):
         """Let everything come into force; what was possible until now is decided for the events until now."""
         self.wire.flush()
-        self.wire.routed(self.sent, timeout_s=PATIENCE_S)
-        job.wait(PATIENCE_S)
-        self.wire.drained(*BETWEEN, timeout_s=PATIENCE_S)  # what crosses late would be judged by what comes then
+        self.wire.routed(self.sent, timeout_s=TIMEOUT_S)
+        job.wait(TIMEOUT_S)
+        self.wire.drained(*BETWEEN, timeout_s=TIMEOUT_S)  # what crosses late would be judged by what comes then
         of_type = defaultdict(list)
         for (name, number), states in self.possible.items():
             of_type[name].append((number, states[:]))
@@ -254,7 +254,7 @@ def test_no_reduction_has_a_gap_while_everything_changes(services, tmp_path, uni
         for each in jobs:
             each.launch()
         for each in jobs:
-            each.until_ready(PATIENCE_S)
+            each.until_ready(TIMEOUT_S)
         assert all(len(cluster.executors(name)) == 1 for name in ("one", "two")), "both work"
         assert len(clusters["west"].executors("four")) == 1
         assert not [line for each in clusters.values() for line in each.told()], "who lists processes learns no secret"
@@ -306,7 +306,7 @@ def through_faults(churn, job, cluster, services):
 
     job.kill()
     steadily(churn, 1.0, 10)
-    job.start(PATIENCE_S)
+    job.start(TIMEOUT_S)
     redis.Redis.from_url(services.redis).flushall()
     steadily(churn, 1.0, 10)
     churn.fence(job)

@@ -9,7 +9,8 @@ from producers import cli
 from state.compiled_part import CompiledPart, compile_part
 from state.config import parse
 from state.keys import index_keys
-from state.redis_index import RedisIndex, patiently
+from state.redis_index import RedisIndex
+from state.redis_retry import redis_retried
 from tests.integration.harness import RunningJob, Wire
 from tests.integration.redis_cluster import RedisCluster
 
@@ -78,7 +79,7 @@ def _the_index(cluster, config):
     before = cluster.holder(prefix)
     assert [bool(n) for n in cluster.sizes()] == [node == before for node in range(3)], "all of it is on one node"
     cluster.move(prefix, (before + 1) % 3)
-    moved = patiently(lambda: index.look(2, known), say=lambda line: None)
+    moved = redis_retried(lambda: index.look(2, known), say=lambda line: None)
     assert moved.run != known.run
     assert moved.in_force is None, "it was written under another run"
     assert index.missing(keys, 2) == keys

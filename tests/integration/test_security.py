@@ -80,7 +80,7 @@ changes_per_minute = 20
 [security.clients.mallory]
 """
 """What these tests need beyond the tour of docs/security.md; it stands behind `[settings]` of the example."""
-PATIENCE = ["--timeout", "150"]
+TIMEOUT = ["--timeout", "150"]
 
 
 class Secured:
@@ -201,27 +201,27 @@ def test_the_tour_works_as_printed(secured):
 def test_everything_that_is_allowed_works(secured, capsys):
     """Clients subscribe, advertise, publish, wait, read and withdraw; an operator looks at all of it."""
     run, topics = secured.run, secured.config("router").topics
-    subscribe = ("subscribe", *PATIENCE, "-b", "b1", "-t")
+    subscribe = ("subscribe", *TIMEOUT, "-b", "b1", "-t")
     assert run("alice", *subscribe, "t", "-c", "alice", "--id", "s1", "x < 10") == 0
     assert run("bob", *subscribe, "t", "-c", "bob", "--id", "s1", "x < 50") == 0
     assert run("bob", *subscribe, "t", "-c", "bob", "--id", "s2", "--sink", "sec-alerts", "x < 50") == 0
     assert run("alice", *subscribe, "promised", "-c", "alice", "--id", "p1", "x > 5") == 0
-    promise = ("advertise", *PATIENCE, "-b", "b2", "-t", "promised", "-p", "urn:bob", "-c", "bob", "--id", "a1")
+    promise = ("advertise", *TIMEOUT, "-b", "b2", "-t", "promised", "-p", "urn:bob", "-c", "bob", "--id", "a1")
     assert run("bob", *promise, "x > 0") == 0
-    assert run("alice", "wait", *PATIENCE) == 0
-    assert run("ops", "wait", *PATIENCE) == 0
+    assert run("alice", "wait", *TIMEOUT) == 0
+    assert run("ops", "wait", *TIMEOUT) == 0
     publish = ("publish", "-c", "bob", "-b", "b2", "-t")
     assert run("bob", *publish, "t", "--source", "urn:bob", "--id", "e1", '{"x": 5}') == 0
     assert run("bob", *publish, "t", "--source", "urn:bob/7", "--id", "e2", '{"x": 30}') == 0
     assert run("bob", *publish, "promised", "--source", "urn:bob", "--id", "e3", '{"x": 9}') == 0
     words(capsys)
-    assert run("alice", "tail", "alice", "--count", "3", *PATIENCE, "--json") == 0
+    assert run("alice", "tail", "alice", "--count", "3", *TIMEOUT, "--json") == 0
     seen = [json.loads(line) for line in words(capsys).splitlines()]
     seen = {(d["id"], tuple(d["subscriptions"])) for d in seen}
     assert seen == {("quote-urn:bob", ("s1",)), ("e1", ("s1",)), ("e3", ("p1",))}
-    assert run("bob", "tail", "bob", "--count", "3", *PATIENCE, "--json") == 0
+    assert run("bob", "tail", "bob", "--count", "3", *TIMEOUT, "--json") == 0
     assert {json.loads(line)["id"] for line in words(capsys).splitlines()} >= {"e1", "e2"}
-    assert run("bob", "unsubscribe", *PATIENCE, "-c", "bob", "-b", "b1", "-t", "t", "s1") == 0
+    assert run("bob", "unsubscribe", *TIMEOUT, "-c", "bob", "-b", "b1", "-t", "t", "s1") == 0
     assert len(secured.read("ops", "sec-alerts")) == 2
     assert {record.topic for record in secured.read("alice", topics.receipts_of("alice"))} == {"hilcast.receipts.alice"}
     words(capsys)
@@ -249,10 +249,10 @@ def test_a_client_is_added_while_the_job_runs(secured, capsys):
     password = tomllib.loads(text)["kafka"]["sasl.password"]
     secured.path("yves").write_text(text.replace(password, file.read_text()).replace('"alice"', '"yves"', 1))
     assert secured.config("yves").kafka["sasl.username"] == "yves"
-    assert secured.run("yves", "subscribe", *PATIENCE, "-b", "b2", "-t", "t", "-c", "yves", "--id", "s1", "x = 77") == 0
-    assert secured.run("yves", "wait", *PATIENCE) == 0
+    assert secured.run("yves", "subscribe", *TIMEOUT, "-b", "b2", "-t", "t", "-c", "yves", "--id", "s1", "x = 77") == 0
+    assert secured.run("yves", "wait", *TIMEOUT) == 0
     assert secured.run("yves", "publish", "-b", "b1", "-t", "t", "--source", "yves", "--id", "z", '{"x": 77}') == 0
-    assert secured.run("yves", "tail", "yves", "--count", "1", *PATIENCE) == 0
+    assert secured.run("yves", "tail", "yves", "--count", "1", *TIMEOUT) == 0
 
 
 # ── what Kafka refuses ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -607,7 +607,7 @@ def test_what_is_said_in_ones_own_inbox_is_not_believed_of_others(secured):
         "the dead letters of both publications",
     )
     assert {dict(letter.headers)["hilcast_code"] for letter in letters} == {b"not-yours"}
-    assert secured.run("alice", "wait", *PATIENCE) == 0
+    assert secured.run("alice", "wait", *TIMEOUT) == 0
     assert secured.run("ops", "verify", "--json") == 0
 
 
@@ -639,7 +639,7 @@ def test_what_is_forged_is_not_used(secured):
     link.hset(f"hilcast:vector:main:{generation}", field, f"{generation}.99999.{run}")
     alice = ("publish", "-b", "b2", "-t", "t", "--source", "alice", "--id", "after", '{"x": 4}')
     assert secured.run("alice", *alice) == 0
-    assert secured.run("alice", "tail", "alice", "--count", "4", *PATIENCE) == 0
+    assert secured.run("alice", "tail", "alice", "--count", "4", *TIMEOUT) == 0
     assert secured.run("ops", "verify", "--json") == 0
     assert secured.job_runs()
 
@@ -658,7 +658,7 @@ def test_another_key_signs_without_a_stop(secured):
         last = {record.key: record for record in secured.read("ops", "hilcast.registry")}
         return [genuine(record, ring) for record in last.values() if record.value is not None]
 
-    subscribe = ("subscribe", *PATIENCE, "-b", "b2", "-t", "t", "-c", "alice", "--id")
+    subscribe = ("subscribe", *TIMEOUT, "-b", "b2", "-t", "t", "-c", "alice", "--id")
     forged = secured.figures().get("forged", "0")
     put("signing.previous", new)
     assert secured.run("alice", *subscribe, "k1", "x = 1") == 0
@@ -668,7 +668,7 @@ def test_another_key_signs_without_a_stop(secured):
     until(lambda: all(signed_with(new)), "every fact signed with the new key")
     (folder / "signing.previous").unlink()
     assert secured.run("alice", *subscribe, "k2", "x = 2") == 0
-    assert secured.run("alice", "wait", *PATIENCE) == 0
+    assert secured.run("alice", "wait", *TIMEOUT) == 0
     assert secured.figures().get("forged", "0") == forged
     assert secured.run("ops", "verify", "--json") == 0
 
@@ -681,7 +681,7 @@ def test_topics_of_who_holds_nothing_go_while_the_job_runs(secured):
     """An empty one goes after the stated time; one that holds a message stays, and so does one that is in use; who
     comes back has his again, and loses nothing.
     """
-    assert secured.run("yves", "unsubscribe", *PATIENCE, "-c", "yves", "-b", "b2", "-t", "t", "s1") == 0
+    assert secured.run("yves", "unsubscribe", *TIMEOUT, "-c", "yves", "-b", "b2", "-t", "t", "s1") == 0
 
     def existing():
         return set(secured.admin("bootstrap").list_topics(timeout=10).topics)
@@ -694,7 +694,7 @@ def test_topics_of_who_holds_nothing_go_while_the_job_runs(secured):
     assert [f.result()["min.insync.replicas"].value for f in fences.values()] == ["1"], "not even fenced"
     said = json.dumps({"filter": "x = 88"}).encode()
     assert secured.produce("bootstrap", "hilcast.subscriptions.idler", "b1/t/s1", said) is None
-    assert secured.run("bootstrap", "wait", *PATIENCE) == 0
+    assert secured.run("bootstrap", "wait", *TIMEOUT) == 0
     alice = ("publish", "-b", "b2", "-t", "t", "--source", "alice", "--id", "back", '{"x": 88}')
     assert secured.run("alice", *alice) == 0
     until(

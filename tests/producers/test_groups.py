@@ -288,7 +288,7 @@ def test_what_the_router_did_not_write_is_not_given():
 
 def test_spans_that_kafka_has_deleted_are_not_waited_for(monkeypatch):
     """A span whose messages are all deleted is passed over; of one that is half deleted the rest is read."""
-    monkeypatch.setattr(subscriber, "PATIENCE_S", 1000.0)
+    monkeypatch.setattr(subscriber, "SILENCE_S", 1000.0)
     kafka = MemoryKafka()
     gone, half = SHARED[:2]
     kafka.make(gone, half)

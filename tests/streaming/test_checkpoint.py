@@ -102,7 +102,7 @@ def test_the_jvm_of_another_host_or_life_is_not_waited_for(place, monkeypatch, d
     kept._folder.hold(json.dumps(said))
     lose(kept)
     monkeypatch.setattr(checkpoint, "_is_java", lambda pid: True)
-    monkeypatch.setattr(checkpoint, "JVM_PATIENCE_S", 0.0)
+    monkeypatch.setattr(checkpoint, "JVM_ENDS_S", 0.0)
     if differs == "nothing":
         with pytest.raises(HilcastError, match="checkpoint-locked: the JVM"):
             Checkpoint(place())

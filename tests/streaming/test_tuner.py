@@ -8,7 +8,7 @@ from infra.kafka.transport import away
 from state.config import Fitted, parse
 from state.control.facts import Fact
 from streaming import tuner
-from streaming.tuner import PATIENCE_LOOKS, Tuner
+from streaming.tuner import LOOKS_MAX, Tuner
 
 TEXT = """
 [deployment]
@@ -71,10 +71,10 @@ def test_a_growing_number_is_left_alone_until_it_rests(clock):
 def test_a_number_that_never_rests_is_judged_all_the_same(clock):
     """After so many looks."""
     looks, found = Tuner(None, clock), []
-    for i in range(PATIENCE_LOOKS):
+    for i in range(LOOKS_MAX):
         clock.now = 10.0 * i
         found.append(looks.look(config(), facts(40_000 if i % 2 else 50_000)))
-    assert found == [None] * (PATIENCE_LOOKS - 1) + [{"u": Fitted(64)}]
+    assert found == [None] * (LOOKS_MAX - 1) + [{"u": Fitted(64)}]
 
 
 def test_one_deployment_chooses(clock):

@@ -7,7 +7,8 @@ import redis
 
 from state.config import parse
 from state.errors import HilcastError
-from state.redis_index import RedisIndex, groups_field, patiently, version_beside
+from state.redis_index import RedisIndex, groups_field, version_beside
+from state.redis_retry import redis_retried
 from tests.services import Services
 
 REFUSALS = [
@@ -46,7 +47,7 @@ def test_a_refusal_of_a_moment_is_waited_for_and_said_once(refusal):
             raise answer
         return "done"
 
-    assert patiently(call, say=said.append, first_wait_s=0.001) == "done"
+    assert redis_retried(call, say=said.append, first_wait_s=0.001) == "done"
     assert len(said) == 2
     assert said[1] == "redis is back"
     assert not answers
@@ -59,7 +60,7 @@ def test_what_no_waiting_mends_is_raised():
         raise redis.ResponseError("ERR unknown command")
 
     with pytest.raises(redis.ResponseError):
-        patiently(call, say=lambda line: None, first_wait_s=0.001)
+        redis_retried(call, say=lambda line: None, first_wait_s=0.001)
 
 
 @pytest.mark.services
@@ -76,7 +77,7 @@ def test_full_and_read_only(services: Services, unique: str):
             client.config_set(setting, normal)
 
         try:
-            patiently(lambda: index.publish_groups("b1", 1, b"x", {}), say=mend, first_wait_s=0.01)
+            redis_retried(lambda: index.publish_groups("b1", 1, b"x", {}), say=mend, first_wait_s=0.01)
         finally:
             client.config_set(setting, normal)
         assert said[0].startswith("redis is away, waiting for it: ")
