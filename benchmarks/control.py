@@ -54,6 +54,7 @@ from benchmarks.workloads.auction import AUCTION, Auction
 from benchmarks.workloads.mics import Workload as MicsWorkload
 from benchmarks.workloads.mics import positions
 from state.config import Config, parse
+from state.control.journal import SEALED_MIN
 from state.control.protocol import Change, decode
 from state.filters.evaluate import compile
 from state.filters.grammar import parse as parse_filter
@@ -276,7 +277,7 @@ def configured(asked: Asked, name: str) -> Config:
 
 def run(asked: Asked, name: str, batch: int) -> Run:
     """Let subscriptions come, leave and change; publish; compare with flooding."""
-    world = World(configured(asked, name))
+    world = World(configured(asked, name), sealed_min=SEALED_MIN)
     ears, topic = Eavesdropper(world), world.config.topics.subscriptions
     now: dict[str, str] = {}
     begun = time.process_time()

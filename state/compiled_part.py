@@ -49,7 +49,7 @@ IMPRECISE_RANGES_MAX = 64
 """Ranges that an imprecise event is looked up by; more would be closed gaps, a superset."""
 
 
-class LocalEntry(msgspec.Struct, array_like=True, frozen=True):
+class LocalEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A subscription of a client of this broker, in one cube."""
 
     id: str

@@ -11,7 +11,7 @@ from typing import Any
 from state.advertisements.normal import Normaliser
 from state.advertisements.observations import Observations
 from state.config import Config, Topics
-from state.control.journal import SEALED_SHARE, Kept
+from state.control.journal import SEALED_MIN, SEALED_SHARE, Kept
 from state.control.overlap import Sides, Wordings
 from state.control.samples import Sample, observed
 from state.messages import Output
@@ -47,6 +47,8 @@ class Context:
     """Parts that this process keeps unpacked from batch to batch (`journal.py`)."""
     sealed_share: int = SEALED_SHARE
     """How long a part's state may grow before everything is packed again; another one in tests alone."""
+    sealed_min: int = SEALED_MIN
+    """Bytes below which a part's state is packed again at every step; another one in tests alone."""
     _observed: dict[str, tuple[Observations, Normaliser]] = field(default_factory=dict, repr=False)
     _wordings: dict[str, Wordings] = field(default_factory=dict, repr=False)
 

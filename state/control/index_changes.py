@@ -37,14 +37,15 @@ class IndexChanges:
         self._counts: Counter[str] | None = None
         """What there is, in numbers (with >NEIGHBOUR: what it asks for); counted once somebody asks, kept up since."""
 
-    def touch(self, id: str) -> None:
-        """A subscription is about to change."""
-        self._before.local.setdefault(id, self._local.get(id))
+    def touch(self, ids: Iterable[str]) -> None:
+        """Some subscriptions are about to change."""
+        before, held = self._before.local, self._local
+        before.update({id: held.get(id) for id in ids if id not in before})
 
-    def touch_received(self, neighbour: str, id: str) -> None:
-        """What a neighbour asked for is about to change."""
-        held = self._received.get(neighbour, {})
-        self._before.received.setdefault(neighbour, {}).setdefault(id, held.get(id))
+    def touch_received(self, neighbour: str, ids: Iterable[str]) -> None:
+        """Some of what a neighbour asked for is about to change."""
+        before, held = self._before.received.setdefault(neighbour, {}), self._received.get(neighbour, {})
+        before.update({id: held.get(id) for id in ids if id not in before})
 
     def taken(self) -> Before:
         """What was touched since this was last asked."""

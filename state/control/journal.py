@@ -1,11 +1,16 @@
 """The state of a part as bytes: what it was when it was last sealed, and what it has heard since.
 
-    format | length | sealed: everything, packed | length | step | length | step | ...
-                                                   └ the messages of one batch, as they were applied
+    format | lengths | sealed: everything, packed and compressed | length | step | length | step | ...
+                                                                   └ the messages of one batch, as they were applied
 
 The core is deterministic, so that what was sealed and what came since *is* the state. A step is appended, and nothing
-before it is written anew: packing costs what the change is. Once what was heard is longer than a share of what is
-sealed, everything is sealed again: what is packed is so at most some `share + 1` times what was heard.
+before it is written anew: packing costs what the change is. Once what was heard is longer than a share of what was
+packed, everything is sealed again: what is packed is so at most some `share + 1` times what was heard. What is small
+is sealed at every step: who has not seen a step would have to repeat it, and that costs more than unpacking a little.
+
+Why zstd: entries of a part look much alike. What LZ4 makes half as long zstd makes a third, at half the speed, which
+is still a small part of what packing costs. It is the same bytes for the same state and library; with another library
+they are others, and those of before are read.
 
 Each step that changes the index gives it another *stamp*, made of the last one and the step: the name of what the
 index is, by which a change of it is written on what it was made from, and on nothing else (`state/index_delta.py`).
@@ -29,17 +34,23 @@ from hashlib import blake2b
 from typing import Generic, TypeVar
 
 import msgspec
+import pyarrow
 
 from state import formats
 from state.control.protocol import Change, Resync, decode, encode
 
 SEALED_SHARE = 4
 """Everything is sealed once what was heard since is longer than this part of it."""
+SEALED_MIN = 16 * 1024
+"""Bytes, packed, below which everything is sealed at every step."""
 KEPT_BYTES_MAX = 32 * 1024 * 1024
 """Bytes of state whose parts a process keeps; unpacked they take several times as much."""
 STAMP_BYTES = 16
 WHAT = "the state of a part"
-_HEAD = struct.Struct("<BI")
+COMPRESSED_MAX = 2**15
+"""Bytes that zstd makes one of, at most: a damaged length must not ask for all the memory there is."""
+_codec = pyarrow.Codec("zstd", compression_level=1)
+_HEAD = struct.Struct("<BII")
 _LENGTH = struct.Struct("<I")
 _steps = msgspec.msgpack.Decoder(list[bytes])
 Heard = Change | Resync
@@ -49,20 +60,27 @@ T = TypeVar("T")
 
 def sealed(format: int, packed: bytes) -> bytes:
     """A state of which everything is packed."""
-    return _HEAD.pack(format, len(packed)) + packed
+    compressed: bytes = _codec.compress(packed, asbytes=True)
+    return _HEAD.pack(format, len(packed), len(compressed)) + compressed
 
 
 def opened(format: int, blob: bytes) -> tuple[bytes, int]:
     """What was packed when the state was last sealed, and where the steps begin.
 
-    >>> opened(3, sealed(3, b"everything") + b"steps")
-    (b'everything', 15)
+    >>> opened(3, sealed(3, b"everything") + b"steps")[0]
+    b'everything'
     """
     formats.opened(WHAT, format, blob)
-    end = _HEAD.size + (_HEAD.unpack_from(blob)[1] if len(blob) >= _HEAD.size else len(blob))
-    if end > len(blob):
-        raise formats.unreadable(WHAT, f"{len(blob)} bytes, {end} expected")
-    return blob[_HEAD.size : end], end
+    if len(blob) < _HEAD.size:
+        raise formats.unreadable(WHAT, f"{len(blob)} bytes")
+    _, size, length = _HEAD.unpack_from(blob)
+    end = _HEAD.size + length
+    if end > len(blob) or size > COMPRESSED_MAX * length:
+        raise formats.unreadable(WHAT, f"{size} bytes compressed to {length}, of {len(blob)}")
+    try:
+        return _codec.decompress(blob[_HEAD.size : end], size, asbytes=True), end
+    except (OSError, pyarrow.ArrowException) as error:
+        raise formats.unreadable(WHAT, str(error)) from error
 
 
 def packed(heard: Sequence[Heard]) -> bytes:
@@ -75,10 +93,10 @@ def stamped(stamp: bytes, step: bytes) -> bytes:
     return blake2b(stamp + step, digest_size=STAMP_BYTES).digest()
 
 
-def grown(blob: bytes, step: bytes, share: int = SEALED_SHARE) -> bytes | None:
+def grown(blob: bytes, step: bytes, share: int = SEALED_SHARE, least: int = SEALED_MIN) -> bytes | None:
     """The state with one more step; None: it is time to seal it."""
-    sealed_bytes = _HEAD.unpack_from(blob)[1]
-    if share * (len(blob) - _HEAD.size - sealed_bytes + len(step)) > sealed_bytes:
+    _, size, length = _HEAD.unpack_from(blob)
+    if size < least or share * (len(blob) - _HEAD.size - length + len(step)) > size:
         return None
     return blob + _LENGTH.pack(len(step)) + step
 

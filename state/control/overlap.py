@@ -34,7 +34,7 @@ from state.filters.grammar import parse
 from state.reductions.entry_rows import EntryRows
 from state.space.boxes import Boxes
 from state.space.event_type import EventType
-from state.space.packing import Geometry, pack
+from state.space.packing import Geometry, Packed, pack
 from state.space.ranges import Ranges
 
 SIDES_MAX = 50_000
@@ -53,6 +53,8 @@ class Asked(NamedTuple):
     geometry: Geometry
     wording: str | None = None
     """In words, where boxes alone do not decide; None: boxes do."""
+    packed: Packed | None = None
+    """The geometry as it came, where it goes on as it is."""
 
 
 class Wordings:

@@ -26,8 +26,8 @@ one, what it is told stands for more than the wordings say, and it is told geome
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat
 from typing import TypeVar
 
 import msgspec
@@ -51,10 +51,10 @@ from state.reductions.catalogue import create, restore
 from state.reductions.parameters import forwards_ranges, forwards_whole, range_cap
 from state.reductions.reduction import Delta, Fate, Reduction
 from state.space.boxes import Boxes
-from state.space.packing import Geometry, Packed, pack, unpack
+from state.space.packing import Geometry, Packed, geometries, pack, pack_each, unpack
 from state.space.ranges import Ranges
 
-FORMAT = 5
+FORMAT = 6
 """Of the state; to be counted up as well when a reduction packs its own state in another way."""
 LOCAL = ""
 """The interface of this broker's own clients and publishers."""
@@ -100,7 +100,7 @@ class Part:
         self.type = context.config.types[key.type]
         self.grid = context.grids[key.type]
         self.dialect = context.dialect(key.type)
-        self.state = PartState() if blob is None else decode_state(blob)
+        self.state, steps = (PartState(), 0) if blob is None else opened_state(blob)
         self.neighbours = context.config.overlay.neighbours(key.broker)
         self.ranges = forwards_ranges(self.type)
         self.incoming = Incoming(
@@ -135,7 +135,7 @@ class Part:
         """Neighbours whose reduction is ahead of its packed form."""
         self.figures: dict[str, int] = {}
         if blob is not None:
-            self.repeat(journal.opened(FORMAT, blob)[1])
+            self.repeat(steps)
             self._figure("state_bytes_read", len(blob))
 
     @classmethod
@@ -198,14 +198,16 @@ class Part:
         origin = Key.parse(message.source)
         interface = self._interface(origin)
         self.dirty = True
-        for local in message.local:
-            self._index.touch(local.id)
-            self.state.local[local.id] = local
-            self._note(LOCAL, local.id, Asked(self._geometry(local.travelling), local.wording))
-        for entry in message.entries:
-            self._index.touch_received(interface, entry.id)
-            self.state.received.setdefault(interface, {})[entry.id] = entry
-            self._note(interface, entry.id, Asked(unpack(entry.geometry), entry.wording))
+        if message.local:
+            self._index.touch([local.id for local in message.local])
+            self.state.local.update((local.id, local) for local in message.local)
+            travelling = [local.travelling for local in message.local]
+            self._note(LOCAL, message.local, self._geometries(travelling), repeat(None) if self.ranges else travelling)
+        if message.entries:
+            self._index.touch_received(interface, [entry.id for entry in message.entries])
+            self.state.received.setdefault(interface, {}).update((entry.id, entry) for entry in message.entries)
+            packed = [entry.geometry for entry in message.entries]
+            self._note(interface, message.entries, geometries(packed), packed)
         for advertised in message.advertised:
             self._note_ad(interface, advertised.id, advertised)
             self.state.advertised.setdefault(interface, {})[advertised.id] = advertised
@@ -215,14 +217,16 @@ class Part:
     def _remove(self, origin: Key, ids: Iterable[str]) -> None:
         interface = self._interface(origin)
         held = self.state.local if origin.is_home else self.state.received.get(interface, {})
-        for id in ids:
-            if id in held:
-                if origin.is_home:
-                    self._index.touch(id)
-                else:
-                    self._index.touch_received(interface, id)
-                del held[id]
-                self._note(interface, id, None)
+        there = [id for id in dict.fromkeys(ids) if id in held]
+        if not there:
+            return
+        if origin.is_home:
+            self._index.touch(there)
+        else:
+            self._index.touch_received(interface, there)
+        for id in there:
+            del held[id]
+        self.changed.setdefault(interface, {}).update(dict.fromkeys(self._names(interface, there)))
 
     def _unadvertise(self, origin: Key, ids: Iterable[str]) -> None:
         interface = self._interface(origin)
@@ -235,8 +239,17 @@ class Part:
     def _interface(self, origin: Key) -> str:
         return LOCAL if origin.is_home else origin.broker
 
-    def _note(self, interface: str, id: str, asked: Asked | None) -> None:
-        self.changed.setdefault(interface, {})[self._name(interface, id)] = asked
+    def _note(
+        self,
+        interface: str,
+        entries: Sequence[LocalEntry | Entry],
+        asked: Iterable[Geometry],
+        packed: Iterable[Packed | None],
+    ) -> None:
+        """What is asked for now, as geometry and as it came."""
+        names = self._names(interface, [entry.id for entry in entries])
+        wordings = (entry.wording for entry in entries)
+        self.changed.setdefault(interface, {}).update(zip(names, map(Asked, asked, wordings, packed), strict=True))
 
     def _note_ad(self, interface: str, id: str, advertised: Advertised | None) -> None:
         """An advertisement is about to change: what it was counts if nothing was noted of it in this batch."""
@@ -247,18 +260,31 @@ class Part:
         changed[id] = advertised
 
     def _name(self, interface: str, id: str) -> str:
+        (name,) = self._names(interface, [id])
+        return name
+
+    def _names(self, interface: str, ids: list[str]) -> list[str]:
         """Ids as the reductions know them: BROKER/ID for subscriptions; ranges are told apart by their interface."""
         if interface == LOCAL:
-            return f"{self.key.broker}/{id}"
-        return f"{interface}>{id}" if self.ranges else id
+            before = f"{self.key.broker}/"
+        elif self.ranges:
+            before = f"{interface}>"
+        else:
+            return ids
+        return [before + id for id in ids]
 
-    def _geometry(self, packed: Packed) -> Geometry:
-        boxes = unpack(packed)
+    def _geometries(self, packed: Sequence[Packed]) -> list[Geometry]:
+        """What is asked for here as the reductions take it, of boxes."""
+        some = geometries(packed)
         if not self.ranges:
-            return boxes
-        assert isinstance(boxes, Boxes)
-        # where an attribute has fewer values than cells, a value's empty cells may lie beyond the cube's border
-        return self.grid.ranges(boxes, range_cap(self.type)).clipped(*self._interval())
+            return some
+        cap, interval = range_cap(self.type), self._interval()
+        found: list[Geometry] = []
+        for boxes in some:
+            assert isinstance(boxes, Boxes)
+            # where an attribute has fewer values than cells, a value's empty cells may lie beyond the cube's border
+            found.append(self.grid.ranges(boxes, cap).clipped(*interval))
+        return found
 
     def _interval(self) -> tuple[int, int]:
         """The Hilbert indices of this part: of its cube, or all of them."""
@@ -316,7 +342,8 @@ class Part:
         """The state after a step: what it was and what was heard, or sealed anew."""
         if self.blob is not None and not step:
             return self.blob
-        state = None if self.blob is None else journal.grown(self.blob, step, self.context.sealed_share)
+        share, least = self.context.sealed_share, self.context.sealed_min
+        state = None if self.blob is None else journal.grown(self.blob, step, share, least)
         before = 0 if self.blob is None or state is None else len(self.blob)
         self.blob = self.encoded() if state is None else state
         self._figure("state_bytes_written", len(self.blob) - before)
@@ -433,8 +460,10 @@ class Part:
 
     def _told(self, neighbour: str, added: dict[str, Asked], delta: Delta) -> list[Entry]:
         """The entries of a message: what the reduction adds, with wordings while nothing is withheld."""
+        if self.ranges:
+            return list(map(Entry, delta.added, pack_each(list(delta.added.values()))))
         if not self._tells_wordings(neighbour):
-            return [Entry(id, pack(geometry)) for id, geometry in delta.added.items()]
+            return [Entry(id, _packed(geometry, added.get(id))) for id, geometry in delta.added.items()]
         if int(self.reduction(neighbour).stats()["withheld"]):
             # from now on what was told with a wording stands for more than that
             self.state.withheld.append(neighbour)
@@ -444,7 +473,7 @@ class Part:
             return [Entry(id, pack(geometry)) for id, geometry in entries.items()]
         # all is forwarded; another wording may have the geometry that there was
         assert delta.added.keys() <= added.keys(), "nothing comes back where nothing is withheld"
-        return [Entry(id, pack(one.geometry), one.wording) for id, one in added.items()]
+        return [Entry(id, _packed(one.geometry, one), one.wording) for id, one in added.items()]
 
     def _everything_told(self, neighbour: str) -> list[Entry]:
         """All entries that a neighbour should hold."""
@@ -501,14 +530,17 @@ class Part:
         if kind == ADVERTISED:
             yield from self._advertised(self.state.advertised.get(interface, {})).items()
         elif interface == LOCAL:
-            for id, local in self.state.local.items():
-                yield self._name(LOCAL, id), Asked(self._geometry(local.travelling), local.wording)
+            local = self.state.local
+            some = self._geometries([entry.travelling for entry in local.values()])
+            for name, one, entry in zip(self._names(LOCAL, list(local)), some, local.values(), strict=True):
+                yield name, Asked(one, entry.wording)
         else:
-            for id, entry in self.state.received.get(interface, {}).items():
-                yield self._name(interface, id), Asked(unpack(entry.geometry), entry.wording)
+            for id, received in self.state.received.get(interface, {}).items():
+                yield self._name(interface, id), Asked(unpack(received.geometry), received.wording)
 
     def _advertised(self, ads: Mapping[str, Advertised]) -> dict[str, Asked]:
-        return {id: Asked(self._geometry(ad.geometry), ad.wording) for id, ad in ads.items()}
+        some = self._geometries([ad.geometry for ad in ads.values()])
+        return {id: Asked(one, ad.wording) for (id, ad), one in zip(ads.items(), some, strict=True)}
 
 
 def encode_state(state: PartState) -> bytes:
@@ -517,10 +549,23 @@ def encode_state(state: PartState) -> bytes:
 
 def decode_state(blob: bytes) -> PartState:
     """The state as it was when it was sealed last; `Part` repeats what was heard since."""
+    return opened_state(blob)[0]
+
+
+def opened_state(blob: bytes) -> tuple[PartState, int]:
+    """The same, and where what was heard since begins."""
+    packed, steps = journal.opened(FORMAT, blob)
     try:
-        return msgspec.msgpack.decode(journal.opened(FORMAT, blob)[0], type=PartState)
+        return msgspec.msgpack.decode(packed, type=PartState), steps
     except formats.UNREADABLE as error:
         raise formats.unreadable(journal.WHAT, str(error)) from error
+
+
+def _packed(geometry: Geometry, asked: Asked | None) -> Packed:
+    """Geometry that goes out, as it came in where it is the same."""
+    if asked is None or asked.packed is None or asked.geometry is not geometry:
+        return pack(geometry)
+    return asked.packed
 
 
 def _from_others(by_interface: Mapping[str, Mapping[str, T]], neighbour: str) -> dict[str, T]:

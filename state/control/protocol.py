@@ -23,7 +23,7 @@ from state.space.packing import Packed
 FORMAT = 2
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True):
+class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Something a neighbour asked for."""
 
     id: str
@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     is withheld on its account; None: the geometry decides."""
 
 
-class Advertised(msgspec.Struct, array_like=True, frozen=True):
+class Advertised(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An advertisement, under the id BROKER/ID that is the same at every broker."""
 
     id: str

@@ -43,8 +43,8 @@ class Covering(Withholding):
         if len(entries) < self.many:
             super()._put_in_all(entries)
             return
-        some = {id: boxes for id, boxes in entries.items() if len(boxes)}
-        _, coverers, left = self._active.take_in(some)
+        some = {id: boxes for id, boxes in entries.items() if len(boxes.lows)}
+        _, coverers, left = self._active.take_in(some) if some else (0, {}, {})
         self._took_in(entries, coverers, left)
 
     def check(self) -> None:

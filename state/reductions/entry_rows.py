@@ -99,8 +99,9 @@ def _touch(points: Ranks, owners: Ints, starts: Ints, lows: Ranks, highs: Ranks)
 def entry_boxes(entry: Geometry) -> Boxes:
     """The boxes of one entry, in memory that kernels can take. Asserts what `reduction.py` says of entries."""
     assert isinstance(entry, Boxes)
-    boxes = entry.owned()
-    assert len(boxes) < 2 or _disjoint(boxes.lows, boxes.highs), "the boxes of one entry overlap"
+    lows = entry.lows
+    boxes = entry if lows.flags.carray and entry.highs.flags.carray else entry.owned()
+    assert len(lows) < 2 or _disjoint(boxes.lows, boxes.highs), "the boxes of one entry overlap"
     return boxes
 
 
@@ -171,13 +172,14 @@ class EntryRows:
 
     def extend(self, entries: dict[str, Boxes]) -> None:
         """Take entries in, as the last. Cost: O(boxes) in a few passes; a tree takes them in one compiled one."""
-        start, end = self._append(entries)
-        if self._tree is not None:
-            self._tree.add_all(start, end)
+        if entries:
+            starts, end = self._append(entries)
+            if self._tree is not None:
+                self._tree.add_all(int(starts[0]), end)
 
-    def _append(self, entries: dict[str, Boxes]) -> tuple[int, int]:
-        """Write the rows of entries behind the others; no tree knows them yet."""
-        sizes = np.fromiter((len(boxes) for boxes in entries.values()), np.int64, len(entries))
+    def _append(self, entries: dict[str, Boxes]) -> tuple[Ints, int]:
+        """Write the rows of entries behind the others; where each begins, and the last ends. No tree knows them yet."""
+        sizes = np.array([len(boxes.lows) for boxes in entries.values()], np.int64)
         boxes = Boxes.concatenated(list(entries.values()), self._d)
         n = len(boxes)
         if self._n + n > len(self._owners):
@@ -188,12 +190,17 @@ class EntryRows:
         self._marks[start:end] = False
         assert self.entries.keys().isdisjoint(entries)
         self.entries |= entries
-        self._start.update(zip(entries, (start + np.cumsum(sizes) - sizes).tolist(), strict=True))
+        starts = start + np.cumsum(sizes) - sizes
+        self._start.update(zip(entries, starts.tolist(), strict=True))
         numbers = range(self._next, self._next + len(entries))
-        self._ids.update((number, id) for number, id, k in zip(numbers, entries, sizes.tolist(), strict=True) if k)
+        some = zip(numbers, entries, strict=True)
+        if sizes.all():
+            self._ids.update(some)
+        else:
+            self._ids.update(compress(some, sizes.tolist()))
         self._next += len(entries)
         self._n, self.size = end, self.size + n
-        return start, end
+        return starts, end
 
     def take_in(
         self, entries: dict[str, Boxes], open_only: bool = False
@@ -202,16 +209,15 @@ class EntryRows:
 
         Returns how many were looked at: all, or with `open_only` those before the first that several may cover (the
         others are not here afterwards); who covers each that is covered, at the moment it came; and by the id of a
-        new one who left for it. What is covered or left is not here afterwards, either. No entry is marked, and none
-        of `entries` is empty.
+        new one who left for it. What is covered or left is not here afterwards, either. No entry is marked; there are
+        `entries`, and none of them is empty.
         Cost: that of asking the tree twice for each, compiled (`pairwise.py`).
         """
         assert not self.marked
-        start, end = self._append(entries)
+        firsts, end = self._append(entries)
         if self._tree is None:
             live = self.live()
-            self._tree = PairwiseTree(self._points, live[live < start])
-        firsts = np.fromiter((self._start[id] for id in entries), np.int64, len(entries))
+            self._tree = PairwiseTree(self._points, live[live < firsts[0]])
         by, retired = self._tree.take_in(self._owners[: self._n], firsts, np.diff(firsts, append=end), open_only)
         news, names = list(entries), self._ids
         if len(by) < len(news):
@@ -276,16 +282,14 @@ class EntryRows:
         self._allocate(self._d, max(_ROOM_MIN, 2 * (len(live) + more)))
         self._n = n = len(live)
         self._points[:n], self._owners[:n], self._marks[:n] = points, owners, marks
-        start = 0
-        for id, boxes in self.entries.items():
-            self._start[id] = start
-            start += len(boxes)
+        sizes = np.array([len(boxes.lows) for boxes in self.entries.values()], np.int64)
+        self._start = dict(zip(self.entries, (np.cumsum(sizes) - sizes).tolist(), strict=True))
         if had_tree and n >= ROWS_MIN:
             self._tree = PairwiseTree(self._points, np.arange(n))
 
     def packed(self) -> PackedEntries:
         """The entries in their order."""
-        sizes = [len(boxes) for boxes in self.entries.values()]
+        sizes = np.array([len(boxes.lows) for boxes in self.entries.values()], np.int64)
         return PackedEntries(list(self.entries), pack_numbers(sizes), pack_boxes(self.boxes()))
 
     # --- questions
@@ -431,10 +435,13 @@ def largest_first(entries: dict[str, Boxes], domain: Boxes) -> Iterable[tuple[st
     if len(entries) < 2:
         return entries.items()
     sides = Boxes.concatenated(list(entries.values()), domain.d).sides() / domain.sides()
-    owners = np.repeat(np.arange(len(entries)), [len(boxes) for boxes in entries.values()])
+    owners = np.repeat(np.arange(len(entries)), [len(boxes.lows) for boxes in entries.values()])
     sizes = np.bincount(owners, sides.prod(axis=1), len(entries))
-    order = sorted(zip((-sizes).tolist(), entries, strict=True))
-    return [(id, entries[id]) for _, id in order]
+    order = np.argsort(-sizes)
+    if (np.diff(sizes[order]) == 0).any():
+        return [(id, entries[id]) for _, id in sorted(zip((-sizes).tolist(), entries, strict=True))]
+    each = list(entries.items())
+    return [each[i] for i in order.tolist()]
 
 
 def warm() -> None:

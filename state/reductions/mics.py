@@ -544,7 +544,7 @@ def _ends_of(domain: tuple[int, int] | Geometry) -> tuple[int, int]:
 
 def _side_by_side(entries: Sequence[Ranges], first: int) -> _News:
     """The ranges of all entries, entry i under the number first + i."""
-    sizes = np.array([len(entry) for entry in entries], np.int64)
+    sizes = np.array([len(entry.starts) for entry in entries], np.int64)
     empty = [np.empty(0, np.int64)]
     starts = np.concatenate([entry.starts for entry in entries] or empty)
     ends = np.concatenate([entry.ends for entry in entries] or empty)

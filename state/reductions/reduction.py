@@ -55,7 +55,7 @@ class Decision:
     """A point that nothing covers, where the method has one."""
 
 
-class Fate(msgspec.Struct, frozen=True, omit_defaults=True):
+class Fate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What became of an entry towards a neighbour, and under which ids the neighbour holds it.
 
     forwarded, nobody named     the neighbour holds it as it is, under its own id

@@ -34,6 +34,7 @@ FORMAT = 4
 MANY = 32
 """Entries that come together from which on one pass is the cheaper way."""
 EMPTY = Decision(True, reason="there is nothing in it")
+FORWARDED = Fate("forwarded")
 
 Counts = dict[str, int | float]
 """What was done since the beginning, by name: figures for people."""
@@ -97,13 +98,11 @@ class Withholding(ABC):
         """Apply one change as one step; of what is to be judged the larger comes first."""
         self._before = {}
         leaving = [id for id in dict.fromkeys(removed) if id not in added and self._entry(id) is not None]
-        news: dict[str, Boxes] = {}
-        for id, boxes in added.items():
-            before = self._entry(id)
-            if before is None or before != boxes:
-                news[id] = entry_boxes(boxes)
-            if before is not None and id in news:
-                leaving.append(id)
+        active, passive = self._active.entries, self._passive.entries
+        known = [id for id in added if id in active or id in passive]
+        same = {id for id in known if self._entry(id) == added[id]}
+        leaving += [id for id in known if id not in same]
+        news = {id: entry_boxes(boxes) for id, boxes in added.items() if id not in same}
         again = self._take_out(leaving) if leaving else {}
         self._put_in_all(dict(largest_first(news | again, self._domain)))
         self._counts["promoted"] += sum(id in self._active for id in again)
@@ -142,6 +141,10 @@ class Withholding(ABC):
         self, entries: dict[str, Boxes], coverers: dict[str, str], left: dict[str, list[tuple[str, Boxes]]]
     ) -> None:
         """Note what `EntryRows.take_in` did with entries, of which the empty ones were not given to it."""
+        if not left and not self._before:
+            # as below, for the many that are new and that nobody covers
+            self._before = {id: None for id, boxes in entries.items() if id not in coverers and len(boxes.lows)}
+            entries = {id: boxes for id, boxes in entries.items() if id not in self._before}
         passive = {}
         for id, boxes in entries.items():
             coverer = coverers.get(id)
@@ -232,10 +235,11 @@ class Withholding(ABC):
         return dict(self._active.entries)
 
     def fate(self, id: str) -> Fate:
-        return Fate("forwarded") if id in self._active else Fate.of("covered", self._group.get(id, ()))
+        return FORWARDED if id in self._active.entries else Fate.of("covered", self._group.get(id, ()))
 
     def fates(self, ids: Sequence[str]) -> dict[str, Fate]:
-        return {id: self.fate(id) for id in ids}
+        active = self._active.entries
+        return {id: FORWARDED if id in active else self.fate(id) for id in ids}
 
     def stats(self) -> dict[str, int | float]:
         """Figures for people: also what the method counts."""

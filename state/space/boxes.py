@@ -10,8 +10,8 @@ box of integers, and subtracting one box from another is a matter of +-1: no eps
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from state.arrays import Bools, Floats, Ints
@@ -21,12 +21,12 @@ Ranks = Ints
 """Points or corners: (n, d), a column for each attribute."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Boxes:
+class Boxes(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A set of closed boxes: row i is the box `lows[i] <= x <= highs[i]` in every dimension.
 
     Invariant: both arrays are int64 of one shape (n, d), C-contiguous, and `lows <= highs` everywhere.
     The boxes of one subscription are disjoint; `Boxes` itself does not ask for that.
+    A `Struct`, which is made in a tenth of the time of a frozen dataclass: every entry at every broker has one.
 
     >>> b = Boxes.of([([0, 0], [3, 3]), ([5, 0], [9, 9])])
     >>> len(b), b.d
@@ -139,4 +139,4 @@ class Boxes:
 
 def owned(ranks: Ranks) -> Ranks:
     """The array itself, or a copy where it is read-only or no plain run of memory: see `Boxes.owned`."""
-    return ranks if ranks.flags.writeable and ranks.flags.c_contiguous else np.array(ranks, order="C")
+    return ranks if ranks.flags.carray else np.array(ranks, order="C")

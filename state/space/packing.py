@@ -12,7 +12,7 @@ entries   ids, the number of boxes of each, and all boxes in their order
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -31,11 +31,18 @@ TABLE_FORMAT = 1
 ONE_RANGE = bytes([TABLE_FORMAT, 1])
 """How a table of one range begins."""
 INT64_MAX = 2**63 - 1
+_SEVENS = np.array([1 << bits for bits in range(7, 63, 7)], np.int64)
+"""From each of these numbers on another byte is needed."""
 BOXES, RANGES = 0, 1
+TOGETHER = 64
+"""Entries whose boxes share a run of memory: one that is left of them keeps it all."""
 
 
-class Packed(msgspec.Struct, array_like=True, frozen=True):
-    """Boxes as raw little-endian int64 columns, or a table of ranges as `pack_ranges` packs it, in `lows` alone."""
+class Packed(msgspec.Struct, array_like=True, frozen=True, dict=True):
+    """Boxes as raw little-endian int64 columns, or a table of ranges as `pack_ranges` packs it, in `lows` alone.
+
+    What it unpacks to may be remembered with it (`geometries`): it is no part of what is written or compared.
+    """
 
     kind: int
     d: int
@@ -58,11 +65,78 @@ def pack(geometry: Geometry) -> Packed:
     return Packed(RANGES, 1, pack_ranges(geometry) if len(geometry) else b"", b"")
 
 
+def pack_each(some: Sequence[Geometry]) -> list[Packed]:
+    """Pack many, each by itself; single ranges, which brokers tell each other by the thousand, side by side.
+
+    >>> some = [Ranges.of([(5, 300)]), Ranges.of([(1, 2), (4, 5)]), Ranges.of([(7, 7)])]
+    >>> pack_each(some) == [pack(one) for one in some]
+    True
+    """
+    single = [one for one in some if isinstance(one, Ranges) and len(one.starts) == 1]
+    if len(single) != len(some) or not some:
+        return [pack(one) for one in some]
+    starts, ends = np.concatenate([one.starts for one in single]), np.concatenate([one.ends for one in single])
+    numbers = np.column_stack([starts, ends - starts]).ravel()
+    flat, cuts = pack_numbers(numbers), np.cumsum(_lengths(numbers))[1::2].tolist()
+    found, begin = [], 0
+    for one, end in zip(single, cuts, strict=True):
+        packed = Packed(RANGES, 1, ONE_RANGE + flat[begin:end], b"")
+        packed.__dict__["geometry"] = one
+        found.append(packed)
+        begin = end
+    return found
+
+
+def _lengths(numbers: Ints) -> Ints:
+    """How many bytes each number takes as `pack_numbers` packs it."""
+    return 1 + np.searchsorted(_SEVENS, numbers, side="right")
+
+
 def unpack(packed: Packed) -> Geometry:
     if packed.kind == RANGES:
         return unpack_ranges(packed.lows) if packed.lows else Ranges.empty()
     lows, highs = np.frombuffer(packed.lows, "<i8"), np.frombuffer(packed.highs, "<i8")
     return Boxes(lows.reshape(-1, packed.d), highs.reshape(-1, packed.d))
+
+
+def geometries(some: Sequence[Packed]) -> list[Geometry]:
+    """Unpack many side by side, in memory that kernels can take; each is unpacked once as long as it lives.
+
+    A generation is built of entries that go from broker to broker as they are: all of these ask for the same ones.
+    """
+    fresh = [packed for packed in some if "geometry" not in packed.__dict__]
+    for kind, together in ((BOXES, _unpack_boxes), (RANGES, _unpack_ranges)):
+        these = [packed for packed in fresh if packed.kind == kind]
+        for i in range(0, len(these), TOGETHER):
+            together(these[i : i + TOGETHER])
+    return [packed.__dict__["geometry"] for packed in some]
+
+
+def _unpack_ranges(some: Sequence[Packed]) -> None:
+    """Let each remember its ranges; single ones are read side by side, as far as they are written as `pack` does."""
+    single = [packed for packed in some if packed.lows[:2] == ONE_RANGE]
+    flat, numbers = b"".join([packed.lows[2:] for packed in single]), np.empty((len(single), 2), np.int64)
+    if flat and _unpack(np.frombuffer(flat, np.uint8), 0, numbers.ravel()) == len(flat):
+        starts, ends = numbers[:, :1].copy(), numbers.sum(axis=1, keepdims=True)
+        sizes = np.array([len(packed.lows) - 2 for packed in single], np.int64)
+        if (ends >= starts).all() and np.array_equal(_lengths(numbers).sum(axis=1), sizes):
+            for packed, start, end in zip(single, starts, ends, strict=True):
+                packed.__dict__["geometry"] = Ranges(start, end)
+    for packed in some:
+        # the others; and what is damaged, for the error that says how
+        if "geometry" not in packed.__dict__:
+            packed.__dict__["geometry"] = unpack(packed)
+
+
+def _unpack_boxes(some: Sequence[Packed]) -> None:
+    """Let each remember its boxes; all are views of one run of memory."""
+    d, start = some[0].d, 0
+    lows = np.frombuffer(bytearray().join([packed.lows for packed in some]), "<i8").reshape(-1, d)
+    highs = np.frombuffer(bytearray().join([packed.highs for packed in some]), "<i8").reshape(-1, d)
+    for packed in some:
+        end = start + len(packed.lows) // (8 * d)
+        packed.__dict__["geometry"] = Boxes(lows[start:end], highs[start:end])
+        start = end
 
 
 def _raw(array: np.ndarray) -> bytes:

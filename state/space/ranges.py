@@ -19,8 +19,8 @@ with most waste first and stops early.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,8 +38,7 @@ EFFORT_PER_RANGE = 16
 EFFORT_MIN = 2**12
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ranges:
+class Ranges(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Sorted, disjoint, closed intervals of Hilbert indices: `starts[i] <= h <= ends[i]`.
 
     Invariant: both are int64 of one length, `starts <= ends`, and each range begins after the end of the one

@@ -1,6 +1,7 @@
 """The state of a part: what was sealed and what was heard since; parts that a process keeps; what a change costs."""
 
 import random
+from contextlib import suppress
 
 import pytest
 
@@ -12,7 +13,7 @@ from state.control.handle import handle, whole_index
 from state.control.journal import Kept
 from state.control.part import Part
 from state.control.protocol import Change, Entry, Resync, encode
-from state.errors import StateUnreadable
+from state.errors import HilcastError, StateUnreadable
 from state.index_delta import amended, decode_delta
 from state.keys import Key
 from state.messages import Record
@@ -34,9 +35,9 @@ x = {{ kind = "int", min = 0, max = 1048575 }}
 COSTS = ("entries_touched", "state_bytes_read", "state_bytes_written", "index_bytes_written")
 
 
-def context_of(reduction="covering", share=journal.SEALED_SHARE, advertisements="false"):
+def context_of(reduction="covering", share=journal.SEALED_SHARE, advertisements="false", least=0):
     made = Context(parse(CONFIG.format(reduction=reduction, advertisements=advertisements)), 1, 1)
-    made.sealed_share = share
+    made.sealed_share, made.sealed_min = share, least
     return made
 
 
@@ -135,6 +136,19 @@ def test_what_fails_inside_leaves_nothing_behind(monkeypatch):
     assert set(Part(KEY, after.state, context).state.local) == {"s"}  # a gap: what was left out is asked for again
 
 
+def test_what_is_small_is_sealed_at_every_step():
+    """Below the least size nothing is left to be repeated; from there on steps are appended."""
+    context = context_of(share=1, least=journal.SEALED_MIN)
+    streams = Streams(context)
+    state = None
+    for n, sealed in ((9, True), (1, True), (400, True), (1, False)):
+        change = streams.change(local=[local(f"s{streams.offset}-{i}", i) for i in range(n)])
+        state = handle(str(KEY), state, [change], context).state
+        packed, steps = journal.opened(part.FORMAT, state)
+        assert (steps == len(state)) is sealed
+        assert sealed or len(packed) >= journal.SEALED_MIN
+
+
 def test_a_damaged_step_is_not_guessed_at():
     """A state that is cut short or damaged anywhere is unreadable."""
     context = context_of(share=1)
@@ -143,6 +157,11 @@ def test_a_damaged_step_is_not_guessed_at():
     grown = handle(str(KEY), whole, [streams.change(removed=["s1"])], context).state
     assert grown.startswith(whole)
     assert len(grown) > len(whole)
+    for at in range(len(whole)):
+        with suppress(HilcastError):  # any other error fails here
+            part.decode_state(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        with pytest.raises(HilcastError, match=r"^state-format: "):
+            part.decode_state(whole[:at])
     another = streams.change(removed=["s2"])
     for damaged in (grown[:-1], grown[: len(whole) + 2], whole[:-1], grown + b"\x01", b"\x03\x00"):
         context.parts = Kept()
@@ -211,6 +230,7 @@ def test_a_state_is_sealed_now_and_then():
     streams = Streams(context)
     state = handle(str(KEY), None, [streams.change(local=[local(f"s{i}", 10 * i) for i in range(300)])], context).state
     begun, written, heard = len(state), 0, 0
+    packed = len(journal.opened(part.FORMAT, state)[0])
     for i in range(400):
         record = streams.change(local=[local(f"s{i % 300}", 10 * i + 1)])
         result = handle(str(KEY), state, [record], context)
@@ -218,5 +238,5 @@ def test_a_state_is_sealed_now_and_then():
         written += result.figures["state_bytes_written"]
         heard += len(record.value)
     assert written < (journal.SEALED_SHARE + 2) * heard
-    assert len(state) < 2 * begun
+    assert len(state) < 2 * begun + packed // journal.SEALED_SHARE
     assert set(part.decode_state(state).local) == {f"s{i}" for i in range(300)}

@@ -68,7 +68,7 @@ from tests.simulation.wire import MARK, Delivery, Event, Outcome, batch_of, mark
 
 SHARES = (1, 4, 0, 10**9)
 """By generation: when states of parts are sealed (`state/control/journal.py`): seldom, as by default, never, always.
-The first generation is 1: whoever measures a world measures what the job does."""
+The first generation is 1: whoever measures a world, with `SEALED_MIN`, measures what the job does."""
 FOLDED = (0, 4096, 1000)
 """By generation: bytes of deltas that are never folded into a new base (`state/index_delta.py`)."""
 WORKERS = 3
@@ -314,6 +314,7 @@ class SimulatedDeployment:
         self._life = Context(self.config, self.generation, 0, samples=samples, keyring=self.world.keyring)
         self._life.__dict__["grids"] = self.grids
         self._life.sealed_share = SHARES[self.generation % len(SHARES)]
+        self._life.sealed_min = self.world.sealed_min
         self.workers = [Kept() for _ in range(WORKERS)]
         rebuilt = rebuild(facts, self.context(0))
         outputs = [
@@ -640,10 +641,16 @@ class World:
     """One overlay, its topics, and the deployments that host it."""
 
     def __init__(
-        self, config: Config, hosting: Sequence[tuple[str, ...]] | None = None, keyring: Keyring | None = None
+        self,
+        config: Config,
+        hosting: Sequence[tuple[str, ...]] | None = None,
+        keyring: Keyring | None = None,
+        sealed_min: int = 0,
     ) -> None:
         self.log = Log()
         self.config = config
+        self.sealed_min = sealed_min
+        """Bytes below which states of parts are sealed at every step: none, for there to be steps in small worlds."""
         self.keyring = keyring
         """What the deployments sign with."""
         self.forged = 0

@@ -12,7 +12,20 @@ from hypothesis import strategies as st
 
 from state.errors import HilcastError
 from state.space.boxes import Boxes
-from state.space.packing import pack_boxes, pack_entries, unpack_boxes, unpack_entries
+from state.space.packing import (
+    RANGES,
+    Geometry,
+    Packed,
+    geometries,
+    pack,
+    pack_boxes,
+    pack_each,
+    pack_entries,
+    unpack,
+    unpack_boxes,
+    unpack_entries,
+)
+from state.space.ranges import Ranges
 from state.space.ranks import ABSENT, PRESENT_MAX
 
 
@@ -77,6 +90,47 @@ def test_damaged_boxes_are_refused_or_are_boxes(n: int, d: int, spread: int, dat
     # Any other error, or boxes that are none, fail here.
     with suppress(HilcastError):
         unpack_boxes(bytes(changed)).check()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.integers(1, 2**40), st.integers(0, 2**20)), max_size=3), max_size=150))
+def test_many_are_packed_and_unpacked_as_each_is(tables: list[list[tuple[int, int]]]) -> None:
+    """Tables of ranges, single ones and none, side by side: the same bytes, the same ranges, in memory of their own."""
+    ranges: list[Geometry] = []
+    for table in tables:
+        ends = np.cumsum(np.array([(gap, size) for gap, size in table], np.int64).reshape(-1, 2))
+        ranges.append(Ranges(ends[0::2].copy(), ends[1::2].copy()))
+    for some in (ranges, [one for one in ranges if len(one) == 1]):
+        each = [pack(one) for one in some]
+        assert pack_each(some) == each
+        for back in (geometries(pack_each(some)), geometries(each), geometries(each)):
+            assert back == some == [unpack(packed) for packed in each]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 3), max_size=150), st.integers(1, 3))
+def test_boxes_of_many_are_unpacked_as_each_is(sizes: list[int], d: int) -> None:
+    """Entries of some boxes, and of none; kernels can take their memory."""
+    some = [drawn(n, d, 9, i) for i, n in enumerate(sizes)]
+    back = geometries([pack(one) for one in some])
+    assert back == some
+    assert all(isinstance(one, Boxes) and one.owned() is one for one in back)
+
+
+def test_a_damaged_range_among_many_is_refused() -> None:
+    """Whatever byte of one is another one: the same error as for it alone, or the same ranges."""
+    good = [pack(Ranges.of([(start, start + 300)])) for start in (5, 200, 2**40)]
+    for at in range(len(good[1].lows)):
+        for value in (0, 1, 0x7F, 0x80, 0xFF):
+            lows = good[1].lows[:at] + bytes([value]) + good[1].lows[at + 1 :]
+            fresh = [Packed(RANGES, 1, one, b"") for one in (good[0].lows, lows, good[2].lows)]
+            try:
+                alone = unpack(fresh[1])
+            except HilcastError as error:
+                with pytest.raises(HilcastError, match=error.code):
+                    geometries(fresh)
+            else:
+                assert geometries(fresh)[1] == alone
 
 
 def test_entries_come_back_in_their_order() -> None:
