@@ -44,7 +44,7 @@ SEALED_SHARE = 4
 SEALED_MIN = 16 * 1024
 """Bytes, packed, below which everything is sealed at every step."""
 KEPT_BYTES_MAX = 32 * 1024 * 1024
-"""Bytes of state whose parts a process keeps; unpacked they take several times as much."""
+"""Bytes of state, packed and not compressed, whose parts a process keeps; unpacked they take many times as much."""
 STAMP_BYTES = 16
 WHAT = "the state of a part"
 COMPRESSED_MAX = 2**15
@@ -81,6 +81,16 @@ def opened(format: int, blob: bytes) -> tuple[bytes, int]:
         return _codec.decompress(blob[_HEAD.size : end], size, asbytes=True), end
     except (OSError, pyarrow.ArrowException) as error:
         raise formats.unreadable(WHAT, str(error)) from error
+
+
+def weight(blob: bytes) -> int:
+    """How many bytes a state is before it is compressed.
+
+    >>> weight(sealed(3, bytes(1000)) + b"steps")
+    1005
+    """
+    _, size, length = _HEAD.unpack_from(blob)
+    return int(size) + len(blob) - _HEAD.size - int(length)
 
 
 def packed(heard: Sequence[Heard]) -> bytes:
@@ -132,29 +142,26 @@ class Kept(Generic[T]):
         self._kept: OrderedDict[str, tuple[bytes, T]] = OrderedDict()
         self._bytes_max = bytes_max
         self.size = 0
-        """Bytes of the states of all of them."""
+        """What the states of all of them weigh."""
 
     def take(self, name: str, blob: bytes) -> tuple[T, int] | None:
         """Hand out what these bytes begin with, and how many of them it is; it is kept no longer."""
-        found = self._kept.pop(name, None)
-        if found is None:
-            return None
-        self.size -= len(found[0])
-        return (found[1], len(found[0])) if blob.startswith(found[0]) else None
+        found = self._kept.get(name)
+        self.forget(name)
+        return None if found is None or not blob.startswith(found[0]) else (found[1], len(found[0]))
 
     def keep(self, name: str, blob: bytes, value: T) -> None:
         """Keep what these bytes are; others go if there are too many."""
         self.forget(name)
         self._kept[name] = blob, value
-        self.size += len(blob)
+        self.size += weight(blob)
         while self.size > self._bytes_max:
-            _, (gone, _) = self._kept.popitem(last=False)
-            self.size -= len(gone)
+            self.forget(next(iter(self._kept)))
 
     def forget(self, name: str) -> None:
         """Keep it no longer."""
-        gone, _ = self._kept.pop(name, (b"", None))
-        self.size -= len(gone)
+        found = self._kept.pop(name, None)
+        self.size -= 0 if found is None else weight(found[0])
 
     def __len__(self) -> int:
         return len(self._kept)

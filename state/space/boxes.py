@@ -71,6 +71,11 @@ class Boxes(msgspec.Struct, frozen=True, eq=False, gc=False):
             return True
         return np.array_equal(self.lows, other.lows) and np.array_equal(self.highs, other.highs)
 
+    def __ne__(self, other: object) -> bool:
+        # msgspec brings one of its own, which asks for the same object
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
     __hash__ = None  # type: ignore[assignment]
 
     def __iter__(self) -> Iterator[tuple[Ranks, Ranks]]:

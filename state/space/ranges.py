@@ -104,6 +104,11 @@ class Ranges(msgspec.Struct, frozen=True, eq=False, gc=False):
             return NotImplemented
         return np.array_equal(self.starts, other.starts) and np.array_equal(self.ends, other.ends)
 
+    def __ne__(self, other: object) -> bool:
+        # msgspec brings one of its own, which asks for the same object
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
     __hash__ = None  # type: ignore[assignment]
 
     def check(self) -> None:

@@ -170,17 +170,19 @@ def test_a_damaged_step_is_not_guessed_at():
 
 
 def test_what_is_kept_is_bounded():
-    """Beyond so many bytes of state the parts go that were not asked for the longest."""
-    kept = Kept(bytes_max=10)
-    kept.keep("a", b"aaaa", 1)
-    kept.keep("b", b"bbbb", 2)
-    assert kept.take("a", b"aaaa and more") == (1, 4)
-    kept.keep("a", b"aaaaaa", 3)
-    assert (len(kept), kept.size) == (2, 10)
-    kept.keep("c", b"c", 4)
-    assert kept.take("b", b"bbbb") is None
-    assert kept.take("a", b"aaaa") is None
-    assert (len(kept), kept.size) == (1, 1)
+    """Beyond so many bytes of state, as they are before they are compressed, those go that were not asked for longest."""
+    a, b, c = (journal.sealed(part.FORMAT, bytes(size)) for size in (400, 400, 100))
+    assert len(a) < 100
+    kept = Kept(bytes_max=1000)
+    kept.keep("a", a, 1)
+    kept.keep("b", b, 2)
+    assert kept.take("a", a + b"more") == (1, len(a))
+    kept.keep("a", a + bytes(200), 3)
+    assert (len(kept), kept.size) == (2, 1000)
+    kept.keep("c", c, 4)
+    assert kept.take("b", b) is None
+    assert kept.take("a", a) is None
+    assert (len(kept), kept.size) == (1, 100)
 
 
 def costs_of(count):

@@ -150,3 +150,15 @@ def test_entries_that_do_not_add_up_are_refused() -> None:
     for damaged, d in [(packed, 3), *((one, 2) for one in wrong)]:
         with pytest.raises(HilcastError, match=r"^state-format: "):
             unpack_entries(damaged, d)
+
+
+def test_geometry_is_equal_by_what_it_holds() -> None:
+    """Both signs: of the two it is `!=` that msgspec would answer by itself."""
+    for make in (lambda: drawn(3, 2, 9, 1), lambda: Ranges.of([(1, 2), (4, 5)])):
+        one, same = make(), make()
+        assert one is not same
+        assert one == same
+        assert not one != same  # noqa: SIM202
+    assert drawn(3, 2, 9, 1) != drawn(3, 2, 9, 2)
+    assert Ranges.of([(1, 2)]) != Ranges.of([(1, 3)])
+    assert drawn(3, 2, 9, 1) != "boxes"
