@@ -170,7 +170,7 @@ def test_a_damaged_step_is_not_guessed_at():
 
 
 def test_what_is_kept_is_bounded():
-    """Beyond so many bytes of state, as they are before they are compressed, those go that were not asked for longest."""
+    """Beyond so many bytes of state, before they are compressed, those go that were not asked for the longest."""
     a, b, c = (journal.sealed(part.FORMAT, bytes(size)) for size in (400, 400, 100))
     assert len(a) < 100
     kept = Kept(bytes_max=1000)
