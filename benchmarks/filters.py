@@ -8,7 +8,8 @@ then walks it with a Transformer, and lark's default, the Earley parser, with th
 check of attributes and kinds; the trees must be equal. Ours is run twice: by its parser alone, and as it is asked,
 where texts that differ in their literals only are read by the form they have in common (`state/filters/forms.py`).
 Then what registering a filter costs, step by step: "placed" is what a home key does of it
-(`state/control/placement.py`), "registered" all that the core does for one record (`state/control/handle.py`).
+(`state/control/placement.py`), without and with ranges that its client has made, which are checked; "registered" all
+that the core does for one record (`state/control/handle.py`).
 Evaluation runs beside sqlite, which reads the very same filters as WHERE clauses over the same events in memory,
 once per event (a table of one row) and once for the batch; who matches must be equal. One in eight attributes is absent
 (NULL in sqlite). The share of matches is printed.
@@ -47,6 +48,7 @@ from state.filters.tree import Filter, Operator, conjunction, disjunction, negat
 from state.keys import Key
 from state.messages import Record
 from state.space.event_type import Attribute, EventType
+from state.space.mapping import map_subscription
 from state.space.points import ranks
 from tests.filters import lark_grammar
 
@@ -193,6 +195,7 @@ def steps(texts: list[str], label: str) -> None:
     trees = [admitted(node, QUOTE) for node in nodes]
     found = [geometry(tree, QUOTE) for tree in trees]  # compiles the kernels
     assert not handle(str(home), None, records, context).figures, "none is refused"
+    mapped = [map_subscription(grid, g.boxes) for g in found]
     grid.ranges(found[0].boxes, RANGES), grid.cubes_of(found[0].boxes), grid.cut(found[0].boxes)
     times, _ = cpu_times(
         {
@@ -201,6 +204,9 @@ def steps(texts: list[str], label: str) -> None:
             "mapped to boxes": lambda: [geometry(tree, QUOTE) for tree in trees],
             "parsed, checked, mapped": lambda: [geometry(parse(text, QUOTE), QUOTE) for text in texts],
             "parsed, placed": lambda: [placing(name, filters.sent(text)) for text in texts],
+            "the same, client's ranges": lambda: [
+                placing(name, filters.sent(text), ranges=ranges) for text, ranges in zip(texts, mapped, strict=True)
+            ],
             "registered": lambda: handle(str(home), None, records, context),
             "cubes found": lambda: [grid.cubes_of(g.boxes) for g in found],
             "boxes cut by cubes": lambda: [grid.cut(g.boxes) for g in found],
