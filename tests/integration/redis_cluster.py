@@ -10,9 +10,13 @@ import redis
 from redis.crc import key_slot
 
 from infra.local import redis_server
-from infra.local.ports import free_port
+from infra.local.ports import free_port, taken
 
 SLOTS = 16384
+BUS = 10_000
+"""So far above its port a node talks to the others."""
+OUTGOING = 32_768
+"""From here on kernels take ports for outgoing connections, and one of those may come between."""
 
 
 class RedisCluster:
@@ -32,7 +36,7 @@ class RedisCluster:
         server = redis_server.find()
         while len(self.ports) < 3:
             port = free_port()
-            if port <= 55535 and port not in self.ports:  # nodes talk to each other 10000 above
+            if port + BUS < OUTGOING and not taken("127.0.0.1", port + BUS):
                 self.ports.append(port)
         for port in self.ports:
             home = self.folder / str(port)
