@@ -99,7 +99,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     """Collects the progress of both queries; a thread of the driver writes it out.
 
     The JVM calls it as it is. PySpark would put another object between, which asks the JVM for every figure of an event
-    one by one, some hundreds of calls: more than a busy driver answers where batches end several times a second.
+    one by one: more than a busy driver answers where batches end several times a second.
     """
 
     class Java:
