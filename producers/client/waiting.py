@@ -7,6 +7,7 @@ import time
 from confluent_kafka import KafkaException
 
 from infra.kafka import open_transport
+from infra.kafka.retry import retried
 from infra.kafka.transport import away, missing_topic
 from producers.fence import Behind, Fence
 from state.config import Config
@@ -14,6 +15,7 @@ from state.errors import HilcastError
 from state.topics import inboxes
 
 RETRY_S = 5.0
+"""So long at least Kafka is asked again, however short the wait."""
 
 
 class BehindError(HilcastError):
@@ -34,23 +36,14 @@ def wait(config: Config, timeout_s: float = 60.0, *, client: str | None = None) 
     deadline = time.monotonic() + timeout_s
     fence = Fence(config, client)
     try:
-        behind = _retried(config, fence, deadline)
+        # what Kafka cannot answer for a moment, because a leader has just been chosen, is asked again
+        behind = retried(lambda: fence.wait(max(0.0, deadline - time.monotonic())), max(timeout_s, RETRY_S))
+    except KafkaException as error:
+        raise away(config.deployment.kafka, error.args[0].str()) from error
     finally:
         fence.close()
     if behind:
         raise BehindError(behind, timeout_s)
-
-
-def _retried(config: Config, fence: Fence, deadline: float) -> list[Behind]:
-    """Wait; what Kafka cannot answer for a moment, because a leader has just been chosen, is asked again."""
-    again_until = max(deadline, time.monotonic() + RETRY_S)
-    while True:
-        try:
-            return fence.wait(max(0.0, deadline - time.monotonic()))
-        except KafkaException as error:
-            if time.monotonic() > again_until:
-                raise away(config.deployment.kafka, error.args[0].str()) from error
-            time.sleep(0.2)
 
 
 def require_topics(config: Config) -> None:

@@ -532,11 +532,12 @@ class Part:
         elif interface == LOCAL:
             local = self.state.local
             some = self._geometries([entry.travelling for entry in local.values()])
-            for name, one, entry in zip(self._names(LOCAL, list(local)), some, local.values(), strict=True):
-                yield name, Asked(one, entry.wording)
+            for name, one, asked in zip(self._names(LOCAL, list(local)), some, local.values(), strict=True):
+                yield name, Asked(one, asked.wording)
         else:
-            for id, received in self.state.received.get(interface, {}).items():
-                yield self._name(interface, id), Asked(unpack(received.geometry), received.wording)
+            received = self.state.received.get(interface, {})
+            for name, entry in zip(self._names(interface, list(received)), received.values(), strict=True):
+                yield name, Asked(unpack(entry.geometry), entry.wording)
 
     def _advertised(self, ads: Mapping[str, Advertised]) -> dict[str, Asked]:
         some = self._geometries([ad.geometry for ad in ads.values()])

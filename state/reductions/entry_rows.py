@@ -99,9 +99,8 @@ def _touch(points: Ranks, owners: Ints, starts: Ints, lows: Ranks, highs: Ranks)
 def entry_boxes(entry: Geometry) -> Boxes:
     """The boxes of one entry, in memory that kernels can take. Asserts what `reduction.py` says of entries."""
     assert isinstance(entry, Boxes)
-    lows = entry.lows
-    boxes = entry if lows.flags.carray and entry.highs.flags.carray else entry.owned()
-    assert len(lows) < 2 or _disjoint(boxes.lows, boxes.highs), "the boxes of one entry overlap"
+    boxes = entry.owned()
+    assert len(boxes.lows) < 2 or _disjoint(boxes.lows, boxes.highs), "the boxes of one entry overlap"
     return boxes
 
 

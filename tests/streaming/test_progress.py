@@ -45,6 +45,35 @@ def test_what_fails_is_told_again(monkeypatch, error):
     listener.close()
 
 
+def test_an_event_is_read_in_one_piece(monkeypatch):
+    """The JVM is asked for the event as JSON and for nothing else: each further call would hold up the next event."""
+    told, done = [], threading.Event()
+
+    def write_one(self, line, producer):
+        told.append(line)
+        done.set()
+
+    class Event:
+        def progress(self):
+            return SimpleNamespace(json=lambda: json.dumps({"name": "control", "batchId": 9}))
+
+        def __getattr__(self, name):
+            raise AssertionError(f"the JVM was asked for {name}")
+
+    monkeypatch.setattr(ProgressListener, "_write_one", write_one)
+    listener = ProgressListener(CONFIG, 1, lambda places: None, lambda: None)
+    monkeypatch.setattr(
+        progress,
+        "SparkContext",
+        SimpleNamespace(_jvm=SimpleNamespace(PythonStreamingQueryListenerWrapper=lambda it: it)),
+    )
+    assert listener._jlistener is listener  # nothing stands between
+    listener.onQueryProgress(Event())
+    assert done.wait(60.0)
+    assert told == [{"name": "control", "batchId": 9}]
+    listener.close()
+
+
 BATCH = {"name": "route", "batchId": 7, "timestamp": "2026-01-01T00:00:00.000Z", "numInputRows": 3, "sources": []}
 
 
