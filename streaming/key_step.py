@@ -32,8 +32,11 @@ from streaming.settings import QUERY_VARIABLE
 
 STATE = "format int, version binary, blob binary"
 STATE_FORMAT = 1
-_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "header_names", "header_values")
-"""What a record is made of, in this order."""
+RECORD = "record"
+"""The column of a record: an array of bytes."""
+TOPIC_ID = "topic_id"
+FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", TOPIC_ID)
+"""What it begins with, numbers as text; then come the names of its headers, and as many values."""
 _log = logger("redis")
 _control_log = logger("control")
 
@@ -97,12 +100,13 @@ def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: Gro
     generation can go on.
     """
     worker = _worker(boot)
-    read = list(frames)
-    records = [record for frame in read for record in _records(frame)]
+    rows = [row for frame in frames for row in frame[RECORD]]
+    records = [_record(*row) for row in rows]
     context = worker.at(_batch())
     if boot.config.security.own:
         # a client's own inbox may have come since this life began: the source says which one it read
-        context.topic_ids = {**boot.topic_ids, **{topic: id for frame in read for topic, id in _topic_ids(frame)}}
+        read = {(row[0], row[len(FIELDS) - 1]) for row in rows}
+        context.topic_ids = {**boot.topic_ids, **{topic.decode(): id.decode() for topic, id in read}}
     if worker.hand is None:
         yield _frame(_applied(worker, key[0], records, state, context).outputs)
     else:
@@ -186,23 +190,20 @@ def _count(worker: _Worker, result: Result) -> None:
         redis_retried(lambda: worker.redis.count(result.figures), say=lambda line: None)
 
 
-def _records(frame: pd.DataFrame) -> Iterator[Record]:
-    # by columns: `itertuples` makes a class for each frame, which costs more than all else that is done with a few rows
-    columns = [frame[name].to_numpy() for name in _COLUMNS]
-    for topic, partition, offset, timestamp_ms, key, value, names, values in zip(*columns, strict=True):
-        pairs = () if names is None or values is None else zip(names, values, strict=True)
-        headers = tuple((str(n), None if v is None else bytes(v)) for n, v in pairs)
-        yield Record(topic, int(partition), int(offset), int(timestamp_ms), _bytes(key), _bytes(value), headers)
-
-
-def _topic_ids(frame: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Kafka's ids of the topics that records were read from, as our own source gives them."""
-    named = frame[["topic", "topic_id"]].drop_duplicates()
-    yield from zip(named["topic"], named["topic_id"], strict=True)
-
-
-def _bytes(value: Any) -> bytes | None:
-    return None if value is None else bytes(value)
+def _record(
+    topic: bytes,
+    partition: bytes,
+    offset: bytes,
+    timestamp_ms: bytes,
+    key: bytes | None,
+    value: bytes | None,
+    _topic_id: bytes | None,
+    *headers: bytes | None,
+) -> Record:
+    count = len(headers) // 2
+    pairs = zip(headers[:count], headers[count:], strict=True)
+    named = tuple(((name or b"").decode(), value) for name, value in pairs)
+    return Record(topic.decode(), int(partition), int(offset), int(timestamp_ms), key, value, named)
 
 
 def _frame(outputs: Iterable[Output]) -> pd.DataFrame:
