@@ -314,10 +314,14 @@ class Size:
 
     @classmethod
     def of(cls, seed: int, brokers: int | None = None) -> Size:
-        """The size of a seed: mostly small overlays, where more happens in the same time; up to 100 brokers."""
+        """The size of a seed: mostly small overlays, where more happens in the same time; up to 100 brokers.
+
+        In a large one a round takes as long as ten in a small one: there is one of them.
+        """
         rng = random.Random(f"size {seed}")
         most = rng.choice((4, 6, 8, 8, 12, 25, 50, 100))
-        return cls(brokers=brokers or rng.randint(2, most))
+        many = brokers or rng.randint(2, most)
+        return cls(brokers=many, rounds=1 if many > 30 else 3)
 
 
 def draw(seed: int, workload: Workload, size: Size = Size(), own: bool = False) -> Scenario:
