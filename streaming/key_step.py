@@ -107,11 +107,10 @@ def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: Gro
         # a client's own inbox may have come since this life began: the source says which one it read
         read = {(row[0], row[len(FIELDS) - 1]) for row in rows}
         context.topic_ids = {**boot.topic_ids, **{topic.decode(): id.decode() for topic, id in read}}
-    if worker.hand is None:
-        yield _frame(_applied(worker, key[0], records, state, context).outputs)
-    else:
+    if worker.hand is not None:
         _apply_carefully(worker, worker.hand, key[0], records, state, context)
-        yield _frame([])
+    elif outputs := _applied(worker, key[0], records, state, context).outputs:
+        yield _frame(outputs)
     dying.at("control-after-sink", after_s=0.05)
 
 
