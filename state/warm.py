@@ -79,7 +79,7 @@ def _entry(event_type: EventType, grid: Grid) -> tuple[str, Boxes, Geometry, Geo
 def _warm_control(event_type: EventType) -> None:
     grid = Grid.of(event_type)
     everything, boxes, entry, domain = _entry(event_type, grid)
-    grid.cubes_of(boxes)
+    grid.cubes_touched(boxes)
     reduction = create(event_type, domain)
     reduction.update({"a": entry, "b": entry})
     reduction.update({}, ["a"])

@@ -41,8 +41,8 @@ def named(filter: Filter) -> set[str]:
     return set().union(*map(named, filter.children))
 
 
-class Placement(msgspec.Struct, frozen=True):
-    """Where a filter is, in both its forms."""
+class Placement(msgspec.Struct, frozen=True, gc=False):
+    """Where a filter is, in both its forms. No cycle can go through it, so the collector need not look."""
 
     wide: bool
     sent: Mapping[str, Boxes]
@@ -105,7 +105,7 @@ class Placing:
             promised = self._everywhere(possible_boxes(boxes, self._type))
             return Placement(True, {}, promised, to_text(sent), True, predicates, wording)
         if wide is None:
-            wide = is_wide(len(self._grid.cubes_of(shape.boxes)), self._type.cubes)
+            wide = is_wide(self._grid.cubes_touched(shape.boxes), self._type.cubes)
         exactly = self._cut(name.id, shape.boxes, wide)
         return Placement(
             wide,
@@ -126,7 +126,7 @@ class Placing:
 
     def touched(self, filter: Filter) -> int:
         """How many cubes a filter touches."""
-        return len(self._grid.cubes_of(geometry(filter, self._type).boxes))
+        return self._grid.cubes_touched(geometry(filter, self._type).boxes)
 
     def _cut(self, id: str, boxes: Boxes, wide: bool) -> dict[str, Boxes]:
         """The boxes of a subscription by part, for one kind of key."""

@@ -46,13 +46,15 @@ def evaluated(program: list[int], d: int, cap: int) -> tuple[Corners, bool] | No
            [6]])), True)
     """
     # by an array of Python's own, which takes a list of integers several times as fast as numpy does
-    lows, highs, count, exact = _evaluated(np.frombuffer(array("q", program), np.int64), d, cap)
-    return None if count < 0 else ((lows, highs), exact)
+    corners, count, exact = _evaluated(np.frombuffer(array("q", program), np.int64), d, cap)
+    return None if count < 0 else ((corners[0], corners[1]), exact)
 
 
 @njit
-def _evaluated(program: Ranks, d: int, cap: int) -> tuple[Ranks, Ranks, int, bool]:
-    lows, highs = np.empty((8, d), np.int64), np.empty((8, d), np.int64)
+def _evaluated(program: Ranks, d: int, cap: int) -> tuple[Ranks, int, bool]:
+    """Low and high corners in one array, for each array that leaves compiled code costs half a microsecond."""
+    lows, highs = np.empty((16, d), np.int64), np.empty((16, d), np.int64)
+    none = np.empty((2, 0, d), np.int64)
     firsts, exact = np.empty(len(program) + 1, np.int64), np.empty(len(program), np.bool_)
     firsts[0] = top = count = at = 0  # set t is rows firsts[t] to firsts[t + 1]
     while at < len(program):
@@ -61,67 +63,94 @@ def _evaluated(program: Ranks, d: int, cap: int) -> tuple[Ranks, Ranks, int, boo
         if step == SKIP:
             at = program[at] if firsts[top] == firsts[top - 1] else at + 1
             continue
-        if step == NOWHERE:
-            first, certain = count, True
-            more_lows, more_highs = lows[:0], highs[:0]
-        elif step == PRODUCT:
-            first, certain = count, program[at] != 0
-            more_lows, more_highs, at = _product(program, at + 1, d, cap)
+        certain = True
+        if step == PRODUCT:
+            certain, first = program[at] != 0, count
+            count += _product_size(program, at + 1, cap)
+            if count < first:
+                return none, -1, False
+            lows, highs = _with_room(lows, first, count), _with_room(highs, first, count)
+            at = _product(program, at + 1, lows[first:count], highs[first:count])
         elif step == INTERSECT:
             top -= 2
             first, middle, certain = firsts[top], firsts[top + 1], exact[top] and exact[top + 1]
             more_lows, more_highs, more = intersections(
                 lows[first:middle], highs[first:middle], lows[middle:count], highs[middle:count], cap
             )
-            at = at if more >= 0 else -1
-            more_lows, more_highs = more_lows[:more], more_highs[:more]
-        else:
+            if more < 0:
+                return none, -1, False
+            count = first + more
+            lows, highs = _put(more_lows, more, lows, first), _put(more_highs, more, highs, first)
+        elif step == UNITE:
             certain, top = program[at] != 0, top - program[at + 1]
-            first = firsts[top]
-            sets = 0
+            first, sets = firsts[top], 0
             for t in range(top, top + program[at + 1]):
                 if firsts[t + 1] > firsts[t]:
                     sets, certain = sets + 1, certain and exact[t]
             at += 2
-            more_lows, more_highs = lows[first:count].copy(), highs[first:count].copy()
             if count - first > 2 * cap:
-                at = -1  # overlaps seldom halve them, and to try costs much
-            elif sets > 1:
-                more_lows, more_highs, more = disjoint_union(more_lows, more_highs, cap)
-                at = at if more >= 0 else -1
-                more_lows, more_highs = more_lows[:more], more_highs[:more]
-        if at < 0:
-            return lows, highs, -1, False
-        count = first + len(more_lows)
-        while count > len(lows):
-            lows, highs = _grown(lows, len(lows)), _grown(highs, len(highs))
-        lows[first:count], highs[first:count] = more_lows, more_highs
-        exact[top] = certain or len(more_lows) == 0
+                return none, -1, False  # overlaps seldom halve them, and to try costs much
+            if sets > 1:
+                more_lows, more_highs, more = disjoint_union(lows[first:count], highs[first:count], cap)
+                if more < 0:
+                    return none, -1, False
+                count = first + more
+                lows, highs = _put(more_lows, more, lows, first), _put(more_highs, more, highs, first)
+        exact[top] = certain or count == firsts[top]
         top += 1
         firsts[top] = count
-    return lows[:count].copy(), highs[:count].copy(), count, exact[0]
+    corners = np.empty((2, count, d), np.int64)
+    for i in range(count):
+        for k in range(d):
+            corners[0, i, k], corners[1, i, k] = lows[i, k], highs[i, k]
+    return corners, count, exact[0]
 
 
 @njit
-def _product(program: Ranks, at: int, d: int, cap: int) -> tuple[Ranks, Ranks, int]:
-    """One box for each choice of a span per dimension, and where the program goes on; -1 if they are too many."""
-    dimensions = program[at]
+def _with_room(rows: Ranks, held: int, wanted: int) -> Ranks:
+    """The rows, or the first `held` of them in an array that has room for so many as are wanted."""
+    if wanted <= len(rows):
+        return rows
+    larger = np.empty((2 * wanted, rows.shape[1]), np.int64)
+    larger[:held] = rows[:held]
+    return larger
+
+
+@njit
+def _put(some: Ranks, count: int, rows: Ranks, first: int) -> Ranks:
+    """The rows with some written over them from `first` on: number by number, for slices are looked at for overlaps."""
+    rows = _with_room(rows, first, first + count)
+    for i in range(count):
+        for k in range(rows.shape[1]):
+            rows[first + i, k] = some[i, k]
+    return rows
+
+
+@njit
+def _product_size(program: Ranks, at: int, cap: int) -> int:
+    """How many boxes a product has; -1 if they are more than `cap`."""
     total, place = 1, at + 1
-    for _ in range(dimensions):
+    for _ in range(program[at]):
         total *= program[place + 1]
         place += 2 + 2 * program[place + 1]
         if total > cap:
-            return np.empty((0, d), np.int64), np.empty((0, d), np.int64), -1
-    lows, highs = np.full((total, d), ABSENT, np.int64), np.full((total, d), PRESENT_MAX, np.int64)
-    repeat, place = total, at + 1
-    for _ in range(dimensions):
+            return -1
+    return total
+
+
+@njit
+def _product(program: Ranks, at: int, lows: Ranks, highs: Ranks) -> int:
+    """Write one box for each choice of a span per dimension; return where the program goes on."""
+    lows[:], highs[:] = ABSENT, PRESENT_MAX
+    repeat, place = len(lows), at + 1
+    for _ in range(program[at]):
         k, spans = program[place], program[place + 1]
         repeat //= spans
-        for row in range(total):
+        for row in range(len(lows)):
             span = place + 2 + 2 * (row // repeat % spans)
             lows[row, k], highs[row, k] = program[span], program[span + 1]
         place += 2 + 2 * spans
-    return lows, highs, place
+    return place
 
 
 @njit
@@ -144,12 +173,10 @@ def disjoint_union(lows: Ranks, highs: Ranks, cap: int) -> tuple[Ranks, Ranks, i
 
 
 @njit
-def _grown(rows: Ranks, count: int) -> Ranks:
-    if count < rows.shape[0]:
-        return rows
-    larger = np.empty((2 * rows.shape[0], rows.shape[1]), np.int64)
-    larger[:count] = rows[:count]
-    return larger
+def _copy(lows: Ranks, highs: Ranks, source: int, target: int) -> None:
+    """Write one box over another."""
+    for k in range(lows.shape[1]):
+        lows[target, k], highs[target, k] = lows[source, k], highs[source, k]
 
 
 @njit
@@ -163,13 +190,14 @@ def _meet(lows: Ranks, highs: Ranks, i: int, other_lows: Ranks, other_highs: Ran
 @njit
 def _disjoint(lows: Ranks, highs: Ranks, room: int) -> tuple[Ranks, Ranks, int]:
     n, d = lows.shape
-    out_lows, out_highs = np.empty((2 * n + 8, d), np.int64), np.empty((2 * n + 8, d), np.int64)
+    out_lows, out_highs = np.empty((2 * n + 4 * d, d), np.int64), np.empty((2 * n + 4 * d, d), np.int64)
     count = 0
     for i in range(n):
         # The pieces of box i lie behind what is out already; those that get cut are replaced in place.
         first = count
-        out_lows, out_highs = _grown(out_lows, count), _grown(out_highs, count)
-        out_lows[count], out_highs[count] = lows[i], highs[i]
+        out_lows, out_highs = _with_room(out_lows, count, count + 1), _with_room(out_highs, count, count + 1)
+        for k in range(d):
+            out_lows[count, k], out_highs[count, k] = lows[i, k], highs[i, k]
         count += 1
         for j in range(first):
             if not _meet(lows, highs, i, out_lows, out_highs, j):
@@ -179,23 +207,24 @@ def _disjoint(lows: Ranks, highs: Ranks, room: int) -> tuple[Ranks, Ranks, int]:
                 if not _meet(out_lows, out_highs, piece, out_lows, out_highs, j):
                     piece += 1
                     continue
+                if count + 2 * d > len(out_lows):  # as many as may be cut off
+                    more = count + 2 * d
+                    out_lows, out_highs = _with_room(out_lows, count, more), _with_room(out_highs, count, more)
                 for k in range(d):
                     if out_lows[piece, k] < out_lows[j, k]:
-                        out_lows, out_highs = _grown(out_lows, count), _grown(out_highs, count)
-                        out_lows[count], out_highs[count] = out_lows[piece], out_highs[piece]
+                        _copy(out_lows, out_highs, piece, count)
                         out_highs[count, k] = out_lows[j, k] - 1
                         out_lows[piece, k] = out_lows[j, k]
                         count += 1
                     if out_highs[piece, k] > out_highs[j, k]:
-                        out_lows, out_highs = _grown(out_lows, count), _grown(out_highs, count)
-                        out_lows[count], out_highs[count] = out_lows[piece], out_highs[piece]
+                        _copy(out_lows, out_highs, piece, count)
                         out_lows[count, k] = out_highs[j, k] + 1
                         out_highs[piece, k] = out_highs[j, k]
                         count += 1
                 # What is left of the piece lies inside box j: the last piece takes its place. Pieces cut off
                 # above do not meet box j, so looking at them again costs one comparison each.
                 count -= 1
-                out_lows[piece], out_highs[piece] = out_lows[count], out_highs[count]
+                _copy(out_lows, out_highs, count, piece)
             if count > room:
                 return out_lows, out_highs, -1
     return out_lows, out_highs, count
@@ -256,7 +285,7 @@ def joined(lows: Ranks, highs: Ranks) -> int:
                     lows[i, different] = min(lows[i, different], lows[j, different])
                     highs[i, different] = max(highs[i, different], highs[j, different])
                     count -= 1
-                    lows[j], highs[j] = lows[count], highs[count]
+                    _copy(lows, highs, count, j)
                     j = i + 1  # box i has grown: what did not fit before may fit now
                 else:
                     j += 1

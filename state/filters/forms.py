@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -68,6 +69,8 @@ class _Slot(NamedTuple):
     name: str
     operator: Operator
     value: Callable[[str], Value | None]
+    only: int
+    """The place of its literal, if there is one; else -1."""
     places: Sequence[int]
 
 
@@ -85,12 +88,12 @@ class Form:
             if slot.__class__ is Predicate:
                 leaves.append(slot)  # type: ignore[arg-type]
                 continue
-            name, operator, value, places = slot  # type: ignore[misc]
-            if len(places) == 1:
-                only = value(literals[places[0]])
-                if only is None:
+            name, operator, value, only, places = slot  # type: ignore[misc]
+            if only >= 0:
+                one = value(literals[only])
+                if one is None:
                     return None
-                leaves.append(Predicate(name, operator, (only,)))
+                leaves.append(Predicate(name, operator, (one,)))
                 continue
             values = tuple([value(literals[place]) for place in places])
             if None in values:
@@ -113,7 +116,7 @@ def form_of(tree: Filter, places: Sequence[Sequence[int]], event_type: EventType
         if len(at) != len(leaf.values) or (like and len(at) > 1):
             return None
         value = quoted_text if like else _reader(event_type.attribute(leaf.attribute))
-        slots.append(_Slot(leaf.attribute, leaf.operator, value, at))
+        slots.append(_Slot(leaf.attribute, leaf.operator, value, at[0] if len(at) == 1 else -1, at))
     numbers = iter(range(len(slots)))
     return Form(slots, _shape(tree, numbers.__next__))
 
@@ -124,6 +127,8 @@ def _reader(attribute: Attribute) -> Callable[[str], Value | None]:
         return quoted_text
     if attribute.kind in ("int", "float"):
         return _finite_number
+    if attribute.kind == "category":
+        return _spellings(attribute.values).get
     typed = TYPED[attribute.kind]
 
     def value(token: str) -> Value | None:
@@ -133,8 +138,16 @@ def _reader(attribute: Attribute) -> Callable[[str], Value | None]:
     return value
 
 
+@lru_cache(maxsize=TYPES_MAX)
+def _spellings(values: tuple[str, ...]) -> dict[str, str]:
+    """The values of a category by the one literal that each is."""
+    return {"'" + value.replace("'", "''") + "'": value for value in values}
+
+
 def _finite_number(token: str) -> int | float | None:
     """`spelled_number`, but for what overflows a double; all that an attribute of numbers asks of a literal."""
+    if token.isdigit() and token.isascii():
+        return int(token)
     value = spelled_number(token)
     return value if value.__class__ is int or (value is not None and isfinite(value)) else None
 

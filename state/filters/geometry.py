@@ -63,7 +63,7 @@ class Intervals(NamedTuple):
     exact: bool
 
 
-class FilterGeometry(msgspec.Struct, frozen=True):
+class FilterGeometry(msgspec.Struct, frozen=True, gc=False):
     """The region of a filter.
 
     Invariant: the boxes are disjoint and hold every event that satisfies the filter. An event satisfies the

@@ -134,6 +134,7 @@ def test_cubes_tile_the_rank_space(grid: Grid, boxes: Boxes, batch: list[list[in
     assert (inside.argmax(axis=0) == cubes_at(grid, ranks)).all()
     meets = [cube for cube, (low, high) in enumerate(corners) if len(boxes.clipped(low, high))]
     assert grid.cubes_of(boxes).tolist() == meets
+    assert grid.cubes_touched(boxes) == len(meets)
     assert grid.cut(boxes) == {cube: boxes.clipped(*corners[cube]) for cube in meets}
     for cube in range(grid.cubes):
         start, end = grid.cube_range(cube)
