@@ -42,9 +42,11 @@ from state.advertisements.normal import Normal, Normaliser
 from state.advertisements.observations import Observations
 from state.advertisements.queue import DegradationQueue
 from state.advertisements.ranking import Ranking, degradation
+from state.config import Config
 from state.config import parse as parse_config
-from state.control.context import Context
+from state.control.context import Context, Result
 from state.control.facts import Fact
+from state.control.handle import handle
 from state.control.overlap import Asked, Side, Wordings
 from state.control.part import decode_state
 from state.control.rebuild import rebuild
@@ -53,6 +55,8 @@ from state.filters.geometry import geometry
 from state.filters.grammar import parse
 from state.filters.printing import to_text
 from state.filters.tree import Filter, Predicate
+from state.keys import home_shard
+from state.messages import Output, Record
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 
@@ -500,6 +504,8 @@ def _plot_combined(curves: dict[float, list[dict[str, float]]]) -> None:
 
 # --- in a broker --------------------------------------------------------------------------------------------------
 
+DOOR_ASKED = 100
+"""Subscriptions whose way through the door is timed."""
 CHAIN = """
 [overlay]
 brokers = ["near", "far"]
@@ -515,11 +521,7 @@ index = ["price", "ending"]
 
 def held_command(advertisements: int, subscriptions: int, seed: int) -> None:
     """What a broker holds of its neighbour's subscriptions."""
-    described = {
-        a.name: {"kind": a.kind, "min": a.min, "max": a.max, "values": list(a.values)} for a in AUCTION.attributes
-    }
-    config = parse_config(CHAIN + "\n".join(f"{name} = {_inline(table)}" for name, table in described.items()))
-    auction = Auction(seed=seed)
+    config, auction = _chain(), Auction(seed=seed)
     promised = list(auction.advertisements(advertisements, ("A3", "A4", "A5")))
     wanted = list(auction.subscriptions(subscriptions, ("S1", "S2")))
     facts = [("advertisement", "far", AUCTION.name, f"a{i}", _fact(f, i)) for i, f in enumerate(promised)]
@@ -569,6 +571,40 @@ def decisions_command(indexed: int, seed: int) -> None:
     table(["answers", "questions", "answers, mean", "ms, mean", "median"], lines)
 
 
+def door_command(indexed: int, held: int, seed: int) -> None:
+    """What a new subscription costs a broker whose neighbour advertised so much, through the door of control.
+
+    "home" reads and places it, "part" decides and writes; both as workers do, which keep parts from batch to batch.
+    """
+    config, auction, n = _chain(), Auction(seed=seed), DOOR_ASKED
+    wanted = [to_text(filter) for filter in auction.subscriptions(held + n)]
+    facts = [
+        ("advertisement", "far", AUCTION.name, f"a{i}", _fact(f, i))
+        for i, f in enumerate(auction.advertisements(indexed))
+    ]
+    context, key = Context(config, 1, 0), f"near/{AUCTION.name}"
+    states: dict[str, bytes | None] = dict(rebuild(facts, context).states)
+    spent: dict[str, list[float]] = {"home": [], "part": []}
+
+    def ask(what: str, to: str, records: list[Record]) -> list[Output]:
+        result: Result
+        ms, result = timed(lambda: handle(to, states.get(to), records, context))  # type: ignore[assignment]
+        states[to] = result.state
+        spent[what].append(ms)
+        return [output for output in result.outputs if output.topic == config.topics.control]
+
+    for i, text in enumerate(wanted):
+        value = json.dumps({"client": "c", "filter": text}).encode()
+        record = Record(config.topics.subscriptions, 0, i, 0, f"{key}/s{i}".encode(), value, ())
+        home = f"{key}/home:{home_shard(f's{i}', config.settings.home_shards)}"
+        for j, told in enumerate(ask("home", home, [record])):
+            assert told.key is not None
+            ask("part", told.key.decode(), [Record(told.topic, 0, i * 100 + j, 0, told.key, told.value, told.headers)])
+    print(f"\nA new subscription beside {held:,}, against {indexed:,} advertisements of a neighbour, by `handle`, ms\n")
+    last = {what: sorted(times[-n:]) for what, times in spent.items()}
+    table(["", "mean", "median", "worst"], [[what, sum(t) / n, t[n // 2], t[-1]] for what, t in last.items()])
+
+
 def share_event(advertisement: Filter, subscription: Filter) -> bool:
     """Whether some event satisfies both: every one that differs in what the two filters can tell apart is tried."""
     holds = compile(advertisement, AUCTION), compile(subscription, AUCTION)
@@ -605,6 +641,14 @@ def _fact(filter: Filter, offset: int) -> Fact:
         version=1, owner="x", filter=json.dumps(to_text(filter)), ttl_ms=None, expires_ms=None, sink=None, content=b"",
         topic="t", partition=0, offset=offset, timestamp_ms=0, live=True,
     )  # fmt: skip
+
+
+def _chain() -> Config:
+    """Two brokers and the auction."""
+    described = {
+        a.name: {"kind": a.kind, "min": a.min, "max": a.max, "values": list(a.values)} for a in AUCTION.attributes
+    }
+    return parse_config(CHAIN + "\n".join(f"{name} = {_inline(table)}" for name, table in described.items()))
 
 
 def _inline(members: dict[str, Any]) -> str:
@@ -706,6 +750,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if wanted("broker"):
         over_seeds(lambda seed: held_command(100, 400, seed), chosen.seed, chosen.seeds)
         decisions_command(chosen.advertisements, chosen.seed)
+        for held in (0, chosen.advertisements // 5):
+            door_command(chosen.advertisements, held, chosen.seed)
     conclude(chosen.strict)
 
 

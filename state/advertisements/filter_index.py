@@ -27,6 +27,7 @@ from state.advertisements.filter_programs import (
     ShapeTable,
     Stored,
     Trees,
+    all_overlapping,
     candidates,
     overlapping,
 )
@@ -140,15 +141,16 @@ class FilterIndex:
         return self._first(filter) if first else self._all(filter)
 
     def _all(self, filter: Normal) -> dict[str, list[str]]:
+        found = {name: self.groups[name].ids[rows].tolist() for name, rows in self.rows(filter).items()}
+        return {name: ids for name, ids in found.items() if ids}
+
+    def rows(self, filter: Normal) -> dict[str, Ints]:
+        """The rows of all filters that overlap `filter`, by group: positions in its `ids`, in their order."""
         hits = {name: np.zeros(group.rows.size, bool) for name, group in self.groups.items()}
         for asked, memo in self._questions(filter):
             for name, group in self.groups.items():
-                _, evaluated = overlapping(
-                    self.trees(group), self.stored(), asked, memo, hits[name], False, group.rows.size
-                )
-                self.evaluated += evaluated
-        found = {name: self.groups[name].ids[np.flatnonzero(hit)].tolist() for name, hit in hits.items()}
-        return {name: ids for name, ids in found.items() if ids}
+                self.evaluated += all_overlapping(self.trees(group), self.stored(), asked, memo, hits[name])
+        return {name: np.flatnonzero(hit) for name, hit in hits.items()}
 
     def _first(self, filter: Normal) -> dict[str, list[str]]:
         rows = {name: group.rows.size for name, group in self.groups.items()}

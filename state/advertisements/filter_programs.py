@@ -31,6 +31,8 @@ DEPTH_MAX = 128
 UNKNOWN = -1
 """A word that was not computed yet: all 64 bits, of which answers use 62."""
 BITS = 62
+BLOCK = 256
+"""Trees that `all_overlapping` takes through a program together."""
 
 
 class ShapeTable(Pool[Shape]):
@@ -205,6 +207,81 @@ def overlapping(
                 return tree, evaluated
             hits[tree] = True
     return limit, evaluated
+
+
+@njit
+def all_overlapping(trees: Trees, stored: Stored, asked: Asked, memo: Ints, hits: Bools) -> int:
+    """Mark in `hits` all trees that overlap the filter that asks; return how many were evaluated.
+
+    Guarantee: the answers of `overlapping`. Trees that `hits` marks already are passed over.
+    Cost: a nanosecond or two for each leaf. Trees of one shape go through its program side by side, a block at a time,
+    so that nothing but the words differs from one to the next; no step is skipped, for a skip that is guessed wrong
+    costs more than it saves. That is worth the while where most trees are asked, and not for the first that overlaps.
+    """
+    for number in range(len(memo)):
+        if memo[number] == UNKNOWN and stored.length[number] >= 0:
+            word_of(number, memo, stored, asked)
+    order, ends = _by_shape(trees, hits)
+    alive, stack = np.empty(BLOCK, np.int64), np.empty((DEPTH_MAX, BLOCK), np.int64)
+    begin = 0
+    for shape in range(len(ends)):
+        for first in range(begin, ends[shape], BLOCK):
+            block = order[first : min(first + BLOCK, ends[shape])]
+            _evaluate(trees.start[block], shape, trees, asked.full, memo, alive, stack)
+            for i in range(len(block)):
+                if alive[i]:
+                    hits[block[i]] = True
+        begin = ends[shape]
+    return len(order)
+
+
+@njit
+def _by_shape(trees: Trees, hits: Bools) -> tuple[Ints, Ints]:
+    """The trees that are not marked, those of one shape together, and where those of each shape end."""
+    start, length, leaves = trees.start, trees.length, trees.leaves
+    ends = np.zeros(len(trees.op_start) + 1, np.int64)
+    for tree in range(len(start)):
+        if length[tree] >= 0 and not hits[tree]:
+            ends[leaves[start[tree] + length[tree] - 1] + 1] += 1
+    ends = np.cumsum(ends)
+    order = np.empty(ends[-1], np.int64)
+    for tree in range(len(start)):
+        if length[tree] >= 0 and not hits[tree]:
+            shape = leaves[start[tree] + length[tree] - 1]
+            order[ends[shape]] = tree
+            ends[shape] += 1
+    return order, ends[:-1]
+
+
+@njit
+def _evaluate(starts: Ints, shape: int, trees: Trees, full: int, memo: Ints, alive: Ints, stack: Ints) -> None:
+    """Take trees of one shape, whose leaves begin at `starts`, through its program; what is left is in `alive`."""
+    n, depth = len(starts), 0
+    alive[:n] = full
+    for step in range(trees.op_start[shape], trees.op_start[shape] + trees.op_length[shape]):
+        op, leaf = trees.ops[step], trees.reads[step]
+        if op == AND_LEAF:
+            for i in range(n):
+                alive[i] &= memo[trees.leaves[starts[i] + leaf]]
+        elif op == OR_LEAF:
+            for i in range(n):
+                alive[i] |= memo[trees.leaves[starts[i] + leaf]]
+        elif op == OPEN_OR:
+            for i in range(n):
+                stack[depth, i], alive[i] = alive[i], 0
+            depth += 1
+        elif op == CLOSE_OR:
+            depth -= 1
+            for i in range(n):
+                alive[i] &= stack[depth, i]
+        elif op == OPEN_AND:
+            for i in range(n):
+                stack[depth, i], alive[i] = alive[i], stack[depth - 1, i] & ~alive[i]
+            depth += 1
+        else:
+            depth -= 1
+            for i in range(n):
+                alive[i] |= stack[depth, i]
 
 
 @njit

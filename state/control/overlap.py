@@ -30,6 +30,7 @@ import numpy as np
 
 from state.advertisements.filter_index import FilterIndex
 from state.advertisements.normal import Normal, Normaliser
+from state.arrays import Ints
 from state.filters.grammar import parse
 from state.reductions.entry_rows import EntryRows
 from state.space.boxes import Boxes
@@ -73,8 +74,8 @@ class Side:
     """Filters by id, that tell which of them overlap another.
 
     Cost: a change O(log n), and some 50 us for a wording; a question what the boxes that meet cost, and nanoseconds
-    for each wording up to the first that overlaps (All: for every one, and for each answer as much again;
-    `python -m benchmarks.advertisements broker`).
+    for each wording up to the first that overlaps (All: for every one, and for each answer as much again, and the first
+    after a change one look at each; `python -m benchmarks.advertisements broker`).
 
     >>> from state.space.event_type import Attribute, EventType
     >>> book = EventType("book", (Attribute("title", "text"),))
@@ -94,6 +95,8 @@ class Side:
         self._plain, self._worded = EntryRows(d), EntryRows(d)
         """The boxes (ranges are boxes of one dimension) of filters without a wording, and with one."""
         self._trees = FilterIndex(event_type)
+        self._starts: Ints | None = None
+        """Where the boxes of each tree begin, by its row, while nothing changes."""
 
     def __len__(self) -> int:
         return len(self.asked)
@@ -101,7 +104,7 @@ class Side:
     def put(self, id: str, asked: Asked) -> None:
         """Take a filter in; one under the same id is replaced."""
         self.drop(id)
-        self.asked[id] = asked
+        self.asked[id], self._starts = asked, None
         if asked.wording is None:
             self._plain.add(id, _boxes(asked.geometry))
         else:
@@ -112,7 +115,7 @@ class Side:
 
     def drop(self, id: str) -> None:
         """Take a filter out, if it is there."""
-        asked = self.asked.pop(id, None)
+        asked, self._starts = self.asked.pop(id, None), None
         if asked is not None:
             (self._plain if asked.wording is None else self._worded).remove(id)
             self._trees.remove(id)
@@ -126,8 +129,9 @@ class Side:
             return any(self._worded.meets(low, high) for low, high in boxes)
         question = self._wordings.read(asked.wording)
         found = self._trees.overlapping(question, first=True).get("", [])
-        # the one that was found first may lie elsewhere: then all are asked for
-        return bool(self._worded.touching(found, boxes)) or (bool(found) and bool(self._fitting(question, boxes)))
+        if not found or self._worded.touching(self._worded.starts(found), boxes).all():
+            return bool(found)
+        return bool(self._fitting(question, boxes))  # the one that was found lies elsewhere: all are asked for
 
     def all(self, asked: Asked) -> set[str]:
         """The ids of all filters that overlap `asked`."""
@@ -147,7 +151,16 @@ class Side:
 
     def _fitting(self, question: Normal, boxes: Boxes) -> list[str]:
         """The filters with a wording that overlap both in words and in boxes."""
-        return self._worded.touching(self._trees.overlapping(question).get("", []), boxes)
+        found = self._trees.rows(question)
+        if not found:
+            return []
+        rows, group = found[""], self._trees.groups[""]
+        if self._starts is None:
+            there = np.flatnonzero(group.rows.count[: group.rows.size] >= 0)
+            self._starts = np.zeros(group.rows.size, np.int64)
+            self._starts[there] = self._worded.starts(group.ids[there].tolist())
+        near: list[str] = group.ids[rows[self._worded.touching(self._starts[rows], boxes)]].tolist()
+        return near
 
     def check(self) -> None:
         """Assert every invariant."""
@@ -161,7 +174,7 @@ class Side:
 
 
 def _meeting(rows: EntryRows, boxes: Boxes) -> set[str]:
-    met = [rows.meeting(low, high) for low, high in boxes]
+    met = [rows.meeting(low, high) for low, high in boxes] if len(rows) else []
     return set(rows.ids(np.concatenate(met))) if met else set()
 
 

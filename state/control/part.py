@@ -27,7 +27,7 @@ one, what it is told stands for more than the wordings say, and it is told geome
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, repeat
+from itertools import islice, repeat
 from typing import TypeVar
 
 import msgspec
@@ -78,7 +78,7 @@ class PartState(msgspec.Struct):
     reductions: dict[str, bytes] = {}
     """By neighbour, packed."""
     selected: dict[str, list[str]] = {}
-    """Ids that an advertisement of that neighbour lets through; only for types with advertisements."""
+    """Ids that an advertisement of that neighbour let through when this was sealed, where the type asks for them."""
     stamps: dict[str, bytes] = {}
     """Of the sides that `selection.py` keeps in memory."""
     withheld: list[str] = []
@@ -128,6 +128,9 @@ class Part:
         """Whether the index is another than it was."""
         self._heard: list[Heard] = []
         """What was applied in this batch."""
+        interfaces = [LOCAL, *self.state.received] if self.type.advertisements else []
+        self._asking = {interface: self._asking_of(interface) for interface in interfaces}
+        """By interface, where advertisements are asked for: how many entries it has that are not empty."""
         self._index = IndexChanges(self.type.d, self.state.local, self.state.received)
         self._reductions: dict[str, Reduction] = {}
         """Those that were unpacked in this batch."""
@@ -199,13 +202,19 @@ class Part:
         interface = self._interface(origin)
         self.dirty = True
         if message.local:
-            self._index.touch([local.id for local in message.local])
-            self.state.local.update((local.id, local) for local in message.local)
+            ids = [local.id for local in message.local]
+            self._index.touch(ids)
+            self._count_asking(LOCAL, ids, -1)
+            self.state.local.update(zip(ids, message.local, strict=True))
+            self._count_asking(LOCAL, ids, 1)
             travelling = [local.travelling for local in message.local]
             self._note(LOCAL, message.local, self._geometries(travelling), repeat(None) if self.ranges else travelling)
         if message.entries:
-            self._index.touch_received(interface, [entry.id for entry in message.entries])
-            self.state.received.setdefault(interface, {}).update((entry.id, entry) for entry in message.entries)
+            ids = [entry.id for entry in message.entries]
+            self._index.touch_received(interface, ids)
+            self._count_asking(interface, ids, -1)
+            self.state.received.setdefault(interface, {}).update(zip(ids, message.entries, strict=True))
+            self._count_asking(interface, ids, 1)
             packed = [entry.geometry for entry in message.entries]
             self._note(interface, message.entries, geometries(packed), packed)
         for advertised in message.advertised:
@@ -224,9 +233,23 @@ class Part:
             self._index.touch(there)
         else:
             self._index.touch_received(interface, there)
+        self._count_asking(interface, there, -1)
         for id in there:
             del held[id]
         self.changed.setdefault(interface, {}).update(dict.fromkeys(self._names(interface, there)))
+
+    def _asking_of(self, interface: str, ids: Iterable[str] | None = None) -> int:
+        """How many of these entries, or of all, there are that are not empty."""
+        if interface == LOCAL:
+            local = self.state.local
+            return sum(local[id].travelling.size > 0 for id in (local if ids is None else ids) if id in local)
+        received = self.state.received.get(interface, {})
+        return sum(received[id].geometry.size > 0 for id in (received if ids is None else ids) if id in received)
+
+    def _count_asking(self, interface: str, ids: Iterable[str], sign: int) -> None:
+        """Before some entries change, and after: so that nothing has to look at all of them."""
+        if self.type.advertisements:
+            self._asking[interface] = self._asking.get(interface, 0) + sign * self._asking_of(interface, set(ids))
 
     def _unadvertise(self, origin: Key, ids: Iterable[str]) -> None:
         interface = self._interface(origin)
@@ -381,6 +404,8 @@ class Part:
         # in one order, whenever each of them was packed: a worker that kept them all the time writes the same bytes
         self.state.reductions = dict(sorted({**self.state.reductions, **moved}.items()))
         self._moved = set()
+        if self.type.advertisements:
+            self.state.selected = self.selection.packed()
         return encode_state(self.state)
 
     def _concerns(self, neighbour: str) -> bool:
@@ -392,15 +417,13 @@ class Part:
         shown = (READABLE_RANGED_MAX if self.ranges else READABLE_MAX) // max(1, len(self.neighbours))
         told = {}
         for neighbour in neighbours:
-            local = ((LOCAL, id, e.travelling) for id, e in self.state.local.items())
-            received = (
-                (interface, id, e.geometry)
-                for interface, entries in self.state.received.items()
-                if interface != neighbour
-                for id, e in entries.items()
-            )
-            entries = {self._name(i, id): packed for i, id, packed in islice(chain(local, received), shown)}
-            selected = set(self.state.selected.get(neighbour, ())) if self.type.advertisements else None
+            local = {id: e.travelling for id, e in islice(self.state.local.items(), shown)}
+            entries = dict(zip(self._names(LOCAL, list(local)), local.values(), strict=True))
+            for interface, received in self.state.received.items():
+                if interface != neighbour:
+                    some = {id: e.geometry for id, e in islice(received.items(), shown - len(entries))}
+                    entries |= zip(self._names(interface, list(some)), some.values(), strict=True)
+            selected = self.selection.selected(neighbour) if self.type.advertisements else None
             told[neighbour] = fates(self.reduction(neighbour), entries, selected)
         return told
 
@@ -416,10 +439,8 @@ class Part:
         """How many entries meet no advertisement of a neighbour; None where that is not asked."""
         if not self.type.advertisements:
             return None
-        asked = sum(e.travelling.size > 0 for e in self.state.local.values())
-        for interface, entries in self.state.received.items():
-            asked += sum(e.geometry.size > 0 for e in entries.values()) if interface != neighbour else 0
-        return asked - len(self.state.selected.get(neighbour, ()))
+        asked = sum(n for interface, n in self._asking.items() if interface != neighbour)
+        return asked - len(self.selection.selected(neighbour))
 
     def compiled(self) -> CompiledPart:
         """What the route query needs of this part."""

@@ -10,7 +10,7 @@ Both are questions to a `Side` (`overlap.py`); the sides are in memory from batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from state.control.overlap import Asked, Side, Sides, Wordings, applied, stamped
 from state.space.event_type import EventType
@@ -22,7 +22,7 @@ ASKED, ADVERTISED = "asked", "advertised"
 
 
 class Selection:
-    """The choice of one part for the length of one batch: `begin` with what changed, ask for each neighbour, `end`."""
+    """The choice of one part: in each batch `begin` with what changed, ask for each neighbour, `end`."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Selection:
     ) -> None:
         """`content(ASKED or ADVERTISED, interface)`: what a side holds, after the changes of this batch."""
         self._key = key
-        self._selected = selected
+        self._selected = {neighbour: dict.fromkeys(ids) for neighbour, ids in selected.items()}
         self._stamps = stamps
         self._sides = sides
         self._empty = empty
@@ -68,7 +68,7 @@ class Selection:
 
     def let_through(self, neighbour: str, changes: Changes) -> tuple[dict[str, Asked], list[str]]:
         """What the reduction towards a neighbour gets, and loses, by these changes and by those of advertisements."""
-        selected = dict.fromkeys(self._selected.get(neighbour, []))
+        selected = self._selected.setdefault(neighbour, {})
         reached, doubtful = self._reached(neighbour)
         asked = {**changes, **{id: one for id, one in reached.items() if id not in changes}}
         added: dict[str, Asked] = {}
@@ -82,8 +82,15 @@ class Selection:
             elif id in selected:
                 removed.append(id)
                 del selected[id]
-        self._selected[neighbour] = list(selected)
         return added, removed
+
+    def selected(self, neighbour: str) -> Collection[str]:
+        """The ids that go to a neighbour."""
+        return self._selected.get(neighbour, {})
+
+    def packed(self) -> dict[str, list[str]]:
+        """All ids that go to each neighbour, as the state keeps them."""
+        return {neighbour: list(ids) for neighbour, ids in self._selected.items()}
 
     def _overlaps(self, neighbour: str, one: Asked | None, doubtful: bool) -> bool:
         """Whether an advertisement of a neighbour overlaps an entry; where one that came does, none has to be asked."""

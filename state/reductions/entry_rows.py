@@ -358,14 +358,16 @@ class EntryRows:
         """Whether any row meets a box."""
         return self._first_between(np.concatenate([self._least, low]), np.concatenate([high, self._most])) >= 0
 
-    def touching(self, ids: Sequence[str], boxes: Boxes) -> list[str]:
-        """Those of `ids`, none of which is empty, that have a box which meets one of `boxes`; in their order.
+    def starts(self, ids: Sequence[str]) -> Ints:
+        """Where the rows of entries begin: known until the next change."""
+        return np.fromiter(map(self._start.__getitem__, ids), np.int64, len(ids))
+
+    def touching(self, starts: Ints, boxes: Boxes) -> Bools:
+        """Which of the entries that begin there, none of which is empty, have a box that meets one of `boxes`.
 
         Cost: for each the pairs of boxes up to the first that meet, compiled.
         """
-        starts = np.fromiter(map(self._start.__getitem__, ids), np.int64, len(ids))
-        touched = _touch(self._points[: self._n], self._owners[: self._n], starts, boxes.lows, boxes.highs)
-        return list(compress(ids, touched.tolist()))
+        return _touch(self._points[: self._n], self._owners[: self._n], starts, boxes.lows, boxes.highs)
 
     def coverer(self, boxes: Boxes) -> str | None:
         """The first entry that contains each of `boxes` within one of its own."""
@@ -451,7 +453,7 @@ def warm() -> None:
         rows.meeting(np.array([i]), np.array([i]))
         rows.containing(np.array([i]), np.array([i]))
     rows.remove("0")
-    rows.touching(["1"], Boxes.of([([0], [1])]))
+    rows.touching(rows.starts(["1"]), Boxes.of([([0], [1])]))
     for some in (rows, EntryRows(1)):
         some.open_corner(np.array([0]), np.array([1]))
     rows.take_in({"many": Boxes.of([([0], [1]), ([3], [4])]), "more": Boxes.of([([0], [9])])})

@@ -45,7 +45,7 @@ def assert_answers(rows: EntryRows, asked: Boxes) -> None:
     assert rows.coverer(asked) == next((id for id, boxes in rows.entries.items() if covers(boxes, asked)), None)
     some = [id for id, boxes in rows.entries.items() if len(boxes)][::2]
     meeting = {id for a, b in asked for id in rows.owners(rows.meeting(a, b))}
-    assert rows.touching(some, asked) == [id for id in some if id in meeting]
+    assert rows.touching(rows.starts(some), asked).tolist() == [id in meeting for id in some]
     corners = [np.where([1 & k, 2 & k], high, low) for k in range(4)]
     free = [p for p in corners if not any((a <= p).all() and (b >= p).all() for _, a, b in everything)]
     assert rows.open_corner(low, high) == (tuple(free[0].tolist()) if free else None)
