@@ -115,6 +115,45 @@ def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) 
     return FilterGeometry(Boxes(lows[None], highs[None]), False, filter)
 
 
+_ONE_SPAN = frozenset(
+    (
+        Operator.EQ,
+        Operator.LT,
+        Operator.LE,
+        Operator.GT,
+        Operator.GE,
+        Operator.BETWEEN,
+        Operator.IS_NULL,
+        Operator.IS_NOT_NULL,
+    )
+)
+
+
+def beyond_boxes(filter: Filter, event_type: EventType) -> Filter:
+    """What is still to be asked of an event that lies in a box of `geometry`, found without it.
+
+    Of a conjunction it leaves out predicates that are one span of ranks each, and exact: also a bounding box, which
+    stands for too many boxes, lies within such a span. Guarantee: in a box, as true as the filter.
+
+    >>> from state.filters.grammar import parse
+    >>> from state.space.event_type import Attribute, EventType
+    >>> quote = EventType("quote", (Attribute("volume", "int"), Attribute("symbol", "text")))
+    >>> beyond_boxes(parse("volume > 1 AND symbol = 'a long text'", quote), quote).attribute
+    'symbol'
+    """
+    if not isinstance(filter, And):
+        return filter
+    dimension, attributes = event_type.dimension, event_type.attributes
+    left = [
+        child
+        for child in filter.children
+        if not isinstance(child, Predicate)
+        or child.operator not in _ONE_SPAN
+        or attributes[dimension[child.attribute]].kind == "text"
+    ]
+    return filter if len(left) == len(filter.children) else conjunction(left)
+
+
 def region(filter: Filter, event_type: EventType, boxes_max: int) -> Boxes | None:
     """The disjoint boxes of a filter however many conjunctions it has, or None if there are too many boxes."""
     found = _region(filter, event_type, boxes_max, None)

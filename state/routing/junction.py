@@ -32,6 +32,7 @@ from state.compiled_part import IMPRECISE_RANGES_MAX, CompiledPart, join_ranges,
 from state.errors import HilcastError
 from state.filters.evaluate import Holds
 from state.filters.evaluate import compile as compile_filter
+from state.filters.geometry import beyond_boxes
 from state.filters.grammar import parse
 from state.filters.long_texts import Asked, asked_texts, with_traits
 from state.filters.residual_programs import EVERY, OPEN, YES, Program, Programs
@@ -421,7 +422,8 @@ class Junction:
         if read is None:
             return _nobody
         if flags & DOUBTED:
-            self._programs.put(number, Program(read[0], self.event_type))
+            # It is asked of points in a box of its own alone.
+            self._programs.put(number, Program(beyond_boxes(read[0], self.event_type), self.event_type))
         return read[1]
 
     # ── ask ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -466,7 +468,8 @@ class Junction:
         `doubtful` ones are still to be checked exactly. `rows`: near each other, where they follow each other.
         """
         points = batch.points(rows, self._trait_table, self._names)
-        return Pairs(*self._local.matcher.match(points, near=True))
+        # Rows are near each other by rank, and texts that traits tell apart share theirs.
+        return Pairs(*self._local.matcher.match(points, near=not self._traits))
 
     def exactly(self, found: Pairs, batch: RankBatch) -> Pairs:
         """Those of the pairs of points and subscriptions whose boxes hold for which the filter does."""

@@ -40,6 +40,22 @@ def test_a_claim_that_does_not_hold_fails_the_command(capsys):
     assert "tea is cold: NOT REPRODUCED" in capsys.readouterr().out
 
 
+def test_a_box_that_is_split_without_need_fails_the_command(tmp_path, monkeypatch):
+    """Propositions are checked with a number that can fail: a tree that cuts what a subscription does not meet."""
+
+    class Careless(negative_space.NegativeTree):
+        def subtract(self, low, high):
+            super().subtract(low, high)
+            for far, _ in self.boxes():
+                super().subtract(far, far)
+                break
+
+    monkeypatch.setattr(report, "OUT", tmp_path)
+    monkeypatch.setattr(negative_space, "NegativeTree", Careless)
+    with pytest.raises(SystemExit, match="proposition 3"):
+        negative_space.main(["--subscriptions", "30", "bounds", "--strict"])
+
+
 def test_engines_answer_alike(tmp_path, monkeypatch, capsys):
     """Every engine that runs in Python, on every workload, with answers compared event by event."""
     monkeypatch.setattr(report, "OUT", tmp_path)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from state.arrays import Ints
 from state.filters.evaluate import compile, explain, matches, matches_batch
-from state.filters.geometry import CONJUNCTIONS_MAX, conjunctions, geometry, intervals
+from state.filters.geometry import CONJUNCTIONS_MAX, beyond_boxes, conjunctions, geometry, intervals
 from state.filters.grammar import parse
 from state.filters.printing import predicate_text
 from state.filters.tree import Filter, predicates
@@ -90,8 +90,10 @@ def test_geometry_without_text_is_exact(text: str, batch: Events) -> None:
 @settings(max_examples=150, deadline=None)
 @given(filters(), st.lists(events(), min_size=4, max_size=8), st.sampled_from([0, 1, 2, 5]))
 def test_capped_geometry_never_loses(text: str, batch: Events, boxes_max: int) -> None:
-    """However few boxes are allowed, they hold every event that matches, and with the residual no other."""
+    """However few boxes are allowed, they hold every event that matches, and with the residual no other; so with what
+    `beyond_boxes` leaves."""
     tree = parse(text, QUOTE)
+    left = beyond_boxes(tree, QUOTE)
     found = geometry(tree, QUOTE, boxes_max=boxes_max)
     found.check()
     assert len(found.boxes) <= max(1, boxes_max)
@@ -100,6 +102,7 @@ def test_capped_geometry_never_loses(text: str, batch: Events, boxes_max: int) -
         expected = oracle.evaluate(text, event, PLAIN)
         assert within or not expected
         assert expected == (within and (found.residual is None or matches(found.residual, event, QUOTE)))
+        assert expected == (within and matches(left, event, QUOTE))
 
 
 @settings(max_examples=150, deadline=None)
