@@ -19,7 +19,7 @@ Every event meets about three rules.
 Each runs in a process of its own, is given as many events as it answers in some seconds, and must answer as the loop
 does, or as ours where the loop would take too long. Build: from the rules as text or columns to an engine. All events
 are asked once before they are timed, for seconds at most: ours reads a filter that needs a second look when it is first
-asked for, some 15 us each, which the figures leave out.
+asked for, which the figures leave out.
 Memory: what the process grew by meanwhile. Ratio: ours in batches of 10,000 to theirs. Times are of the processor (of
 event-ruler: of its one thread, without the JVM's own), so that other work on the machine counts for little.
 """

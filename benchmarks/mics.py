@@ -54,6 +54,8 @@ from state.space.ranges import Ranges, boxes_ranges
 from state.tuning import choose_dimensions
 
 TABLE_1_MS = {2: (0.1, 0.1, 0.3, 1.0), 3: (0.1, 0.3, 1.9, 12.8), 4: (0.1, 1.1, 10.2, 124.1)}
+FILLED = 1
+"""Per cent of the space below which subscriptions seldom meet, and nothing can slow down."""
 TABLE_2 = {
     20_000: (5217, 5.54, 209, 42.11),
     60_000: (6472, 3.71, 583, 42.37),
@@ -422,7 +424,13 @@ def figure12(scale: float, seed: int) -> None:
         ordered = all(some[w, 2][5] < some[w, 4][5] < some[w, 6][5] < some[w, 8][5] for w in LAWS)
         claim(f"more with larger subscriptions, at the {name} subscriptions", ordered)
     growth = {name: (ys[-1] - ys[-2]) / (ys[1] - ys[0]) for name, (_, ys) in lines.items()}
-    claim("the increase slows down as subscriptions become more", all(g < 1 for g in growth.values()))
+    filled = {f"{law}, size {size}": row[6] for (law, size), row in at(rows, max).items()}
+    full = {name for name, percent in filled.items() if percent > FILLED}
+    slower = [growth[name] < 1 for name in full]
+    claim(f"the increase slows down, where more than {FILLED} % of the space is filled", bool(slower) and all(slower))
+    if len(full) < len(growth):
+        sparse = ", ".join(f"{name} {growth[name]:.2f}" for name in growth if name not in full)
+        unmet("the increase slows down everywhere", f"the last steps are, as shares of the first: {sparse}")
     print("  where the space is nearly full, as with large uniform subscriptions, ranges merge and become fewer again")
     plot("mics_figure12", lines, "subscriptions", "ranges stored")
 
