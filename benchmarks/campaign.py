@@ -130,7 +130,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=None, help="of the schedule (the present second)")
     parser.add_argument("--only", metavar="KIND,KIND", help="these faults one after another, the first with this seed")
     parser.add_argument("--among", metavar="KIND,KIND", help="draw from these kinds only; KIND+KIND: both at once")
-    parser.add_argument("--together", type=int, default=1, help="faults that are judged together (1)")
+    parser.add_argument("--together", type=int, help="faults that are judged together (1; of --only all)")
     parser.add_argument("--even", action="store_true", help="draw dear kinds as often as cheap ones")
     parser.add_argument("--short", action="store_true", help="short pauses, few leases, a small load")
     parser.add_argument("--burst", type=int, help="events sent at once around each fault")
@@ -150,16 +150,16 @@ def sized(given: argparse.Namespace) -> Size:
     size = SHORT if given.short else FULL
     asked = {"patience_s": given.patience, "burst": given.burst, "leg": given.leg, "nodes": given.nodes}
     size = replace(size, **{name: value for name, value in asked.items() if value is not None})
-    return replace(size, verify=size.verify and given.together == 1)
+    return replace(size, verify=size.verify and given.together in (None, 1))
 
 
 def drawn_by(given: argparse.Namespace, seed: int) -> list[list[Drawn]]:
     """The faults that were asked for, in rounds."""
     if given.only:
-        return rounds([(kind, seed + i) for i, kind in enumerate(given.only.split(","))], 10**6)
+        return rounds([(kind, seed + i) for i, kind in enumerate(given.only.split(","))], given.together or 10**6)
     chosen = possible(given.among.split(",") if given.among else list(KINDS), given.nodes)
     often = {name: 1 if given.even or given.among or fault_of(name).dear else CHEAP for name in chosen}
-    return rounds(list(schedule(often, given.faults, seed)), given.together)
+    return rounds(list(schedule(often, given.faults, seed)), given.together or 1)
 
 
 def show(outcomes: Sequence[Outcome]) -> int:
