@@ -174,7 +174,7 @@ class Reconfigured(Fault):
             scene.outcome.findings.append(f"the job did not stop in order: {code}")
             scene.job.end()
         if self.what == "cubes":
-            scene.deployment.cubes += 1
+            scene.deployment.cubes = 2 if scene.deployment.cubes > 8 else 2 * scene.deployment.cubes
         else:
             scene.deployment.turn += 1
         scene.deployment.configure()

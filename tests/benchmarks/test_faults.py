@@ -6,14 +6,18 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+import benchmarks.faults.drivers  # noqa: F401 makes its kinds known
 from benchmarks.faults.figures import keep, kept, summary
 from benchmarks.faults.judge import Judge, Verdict
+from benchmarks.faults.kind import KINDS
 from benchmarks.faults.load import Load
 from benchmarks.faults.scene import Outcome
-from benchmarks.faults.world import SHORT, Deployment
+from benchmarks.faults.world import SHORT, VARIANTS, Deployment
+from state.config import load
 
 NOWHERE = SimpleNamespace(kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
 
@@ -200,3 +204,15 @@ def test_outcomes_are_kept_and_shown_together(tmp_path: Path) -> None:
     keep(tmp_path / "pieces" / "b.jsonl", bad)
     assert kept(tmp_path / "pieces") == [good, bad]
     assert [outcome.ok for outcome in kept(tmp_path / "pieces")] == [True, False]
+
+
+def test_every_configuration_that_a_fault_makes_can_be_read(tmp_path: Path) -> None:
+    """However often reductions and cubes change: what a job would refuse tests nothing."""
+    deployment = Deployment(NOWHERE, tmp_path / "some", "p", SHORT)  # type: ignore[arg-type]
+    scene: Any = SimpleNamespace(deployment=deployment, job=SimpleNamespace(alive=True, stop=lambda: 0))
+    seen = set()
+    for kind in ["config-cubes", "config-reduction"] * 12:
+        KINDS[kind].strike(scene)
+        seen |= {(t.reduction, t.cubes) for t in load(deployment.path).types.values()}
+    assert {cubes for _, cubes in seen} == {2, 4, 8, 16}
+    assert {reduction for reduction, _ in seen} == {reduction for reduction, _ in VARIANTS}
