@@ -7,7 +7,8 @@ import pytest
 from benchmarks import advertisements, distribution, engines, mics, negative_space, probabilistic, report
 
 COMMANDS = {
-    "mics": (mics.main, ["--scale", "0.02", "table3", "figure7", "figure11", "figure12", "cells"]),
+    "mics": (mics.main, ["--scale", "0.02", "table3", "figure7", "figure11", "cells"]),
+    "mics over seeds": (mics.main, ["--scale", "0.02", "--seeds", "5", "figure12"]),
     "negative space": (
         negative_space.main,
         ["--subscriptions", "600", "example", "bounds", "figure10", "figure11", "figure12"],
