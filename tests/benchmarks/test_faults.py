@@ -12,7 +12,7 @@ import pytest
 
 import benchmarks.faults.drivers  # noqa: F401 makes its kinds known
 from benchmarks.faults.figures import keep, kept, summary
-from benchmarks.faults.judge import Judge, Verdict
+from benchmarks.faults.judge import STRANGE, Judge, Verdict
 from benchmarks.faults.kind import KINDS
 from benchmarks.faults.load import Load
 from benchmarks.faults.scene import Outcome
@@ -104,6 +104,15 @@ def test_a_right_router_is_found_right(play: Play) -> None:
     assert verdict.expected > 300
     assert verdict.publications == 300
     assert (verdict.missing, verdict.wrong, verdict.unanswered, verdict.lost_within_bound) == ([], [], [], 0)
+
+
+def test_what_faults_publish_is_their_own_business(play: Play) -> None:
+    """Odd ids and structured events, which have their ids inside; not so any other id that nobody sent."""
+    window = play.load.close(lambda sent: False)
+    records = play.route(window)
+    odd = [{"ce_id": f"{STRANGE}\0"}, {"content-type": "application/cloudevents+json; charset=utf-8"}]
+    assert not play.verdict([*records, *(Record("play.deliver.c0", about) for about in odd)], window).wrong
+    assert play.verdict([*records, Record("play.deliver.c0", {"ce_id": "x"})], window).wrong
 
 
 def test_one_delivery_less_is_missing(play: Play) -> None:
