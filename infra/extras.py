@@ -17,7 +17,8 @@ PACKAGES: dict[Extra, tuple[str, ...]] = {
     "formats": ("attrs", "authlib", "cachetools", "certifi", "fastavro", "google.protobuf", "httpx2"),
     "kafka-python": ("kafka", "lz4"),
     "router": (
-        "hilbertcurve", "kafka", "numba", "numpy", "pandas", "pyarrow", "pyspark", "redis", "sortedcontainers",
+        "hilbertcurve", "hiredis", "kafka", "numba", "numpy",
+        "pandas", "pyarrow", "pyspark", "redis", "sortedcontainers",
     ),
 }  # fmt: skip
 PACKAGES["ui"] = (*PACKAGES["router"], "starlette", "uvicorn")
