@@ -110,7 +110,7 @@ def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: Gro
     context = worker.at(_batch())
     if boot.config.security.own:
         # a client's own inbox may have come since this life began: the source says which one it read
-        read = {(row[0], row[len(FIELDS) - 1]) for row in rows}
+        read = dict.fromkeys((row[0], row[len(FIELDS) - 1]) for row in rows)  # in their order: the last one counts
         context.topic_ids = {**boot.topic_ids, **{topic.decode(): id.decode() for topic, id in read}}
     if worker.hand is not None:
         _apply_carefully(worker, worker.hand, key[0], records, state, context)
@@ -206,7 +206,8 @@ def _record(
 ) -> Record:
     count = len(headers) // 2
     pairs = zip(headers[:count], headers[count:], strict=True)
-    named = tuple(((name or b"").decode(), value) for name, value in pairs)
+    # nothing that a client writes may raise here: it would stop the query before anybody could leave the record out
+    named = tuple(((name or b"").decode(errors="replace"), value) for name, value in pairs)
     return Record(topic.decode(), int(partition), int(offset), int(timestamp_ms), key, value, named)
 
 

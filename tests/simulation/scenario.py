@@ -316,7 +316,7 @@ class Size:
     def of(cls, seed: int, brokers: int | None = None) -> Size:
         """The size of a seed: mostly small overlays, where more happens in the same time; up to 100 brokers.
 
-        In a large one a round takes as long as ten in a small one: there is one of them.
+        A round of a large one takes many times as long: there is one of them.
         """
         rng = random.Random(f"size {seed}")
         most = rng.choice((4, 6, 8, 8, 12, 25, 50, 100))
