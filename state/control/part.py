@@ -282,10 +282,6 @@ class Part:
             self.ads_before.setdefault(interface, {})[id] = before
         changed[id] = advertised
 
-    def _name(self, interface: str, id: str) -> str:
-        (name,) = self._names(interface, [id])
-        return name
-
     def _names(self, interface: str, ids: list[str]) -> list[str]:
         """Ids as the reductions know them: BROKER/ID for subscriptions; ranges are told apart by their interface."""
         if interface == LOCAL:
