@@ -142,6 +142,10 @@ class Progress(NamedTuple):
     offsets: Mapping[str, int]
 
 
+Times = tuple[int, Sequence[tuple[int, float]]]
+"""Of a topic: the first offset that is held, and offset and time of each record."""
+
+
 class ControlHistory:
     """When what had been said by a moment was in force at every broker.
 
@@ -153,7 +157,7 @@ class ControlHistory:
     def __init__(
         self,
         brokers: Sequence[str],
-        times: Mapping[str, tuple[int, Sequence[tuple[int, float]]]],
+        times: Mapping[str, Times],
         progress: Iterable[Progress],
         rounds: int,
         mixed: Iterable[tuple[float, float]] = (),
@@ -174,7 +178,7 @@ class ControlHistory:
         groups: dict[tuple[str, tuple[str, ...]], list[Progress]] = defaultdict(list)
         for record in progress:
             groups[record.deployment, record.hosts].append(record)
-        self._groups = [_Reached(hosts, records, self._topics) for (_, hosts), records in sorted(groups.items())]
+        self._groups = [_Reached(hosts, records, times) for (_, hosts), records in sorted(groups.items())]
 
     def in_force(self, said_ms: Floats) -> Floats:
         """For each moment: when all that had been said by then was in force everywhere; `NEVER` if it was not yet.
@@ -220,12 +224,19 @@ class ControlHistory:
 class _Reached:
     """The progress of one deployment while it hosted these brokers."""
 
-    def __init__(self, hosts: tuple[str, ...], records: list[Progress], topics: list[str]) -> None:
+    def __init__(self, hosts: tuple[str, ...], records: list[Progress], times: Mapping[str, Times]) -> None:
         self.hosts = hosts
-        self._topics = topics
+        self._topics = topics = list(times)
         records = sorted(records, key=lambda record: record.time_ms)
         self._times = np.array([record.time_ms for record in records] + [NEVER])
-        rows = [[record.offsets.get(topic, 0) for topic in topics] for record in records]
+        # nobody has read a record before it was there: such offsets are of a topic of that name that is gone
+        begun = {topic: (first, held[0][1] if held else NEVER) for topic, (first, held) in times.items()}
+
+        def read(line: Progress, topic: str) -> int:
+            (first, since_ms), offset = begun[topic], line.offsets.get(topic, 0)
+            return min(offset, first) if line.time_ms < since_ms else offset
+
+        rows = [[read(line, topic) for topic in topics] for line in records]
         self._offsets = np.maximum.accumulate(np.array(rows, np.int64).reshape(len(rows), len(topics)), axis=0)
 
     def when(self, ends: Mapping[str, Ints]) -> Floats:

@@ -138,6 +138,13 @@ def test_offsets_that_nobody_reads_are_no_progress():
     assert ControlHistory(("b1",), times, progress, 1).in_force(np.array([5.0]))[0] == 9
 
 
+def test_offsets_of_a_topic_that_was_made_again_are_no_progress():
+    """Its name had read to 500 before it was there: a change is in force when this one was read."""
+    progress = [Progress(at, "x", ("b1",), {"in": n}) for at, n in ((2, 500), (7, 0), (9, 2))]
+    history = ControlHistory(("b1",), {"in": (0, [(0, 5.0), (1, 6.0)])}, progress, 1)
+    assert history.in_force(np.array([1.0, 6.0])).tolist() == [2.0, 9.0]
+
+
 def test_a_broker_that_nobody_hosts_is_never_in_force():
     """Without progress of some broker's deployment nothing is in force."""
     history = ControlHistory(("b1", "b2"), {"in": (0, [(0, 5)])}, [Progress(9, "x", ("b1",), {"in": 1})], 3)

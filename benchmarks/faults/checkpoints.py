@@ -49,14 +49,15 @@ class CheckpointDamaged(Fault):
         self.expects = "recovers, or refuses and is rebuilt after the checkpoint was deleted by hand"
 
     def strike(self, scene: Scene) -> None:
+        # a generation that has only begun has not written all of them
+        scene.until(lambda: bool(self._files(scene)), f"a file {self.pattern} in the checkpoint")
         scene.job.stop()
-        files = [path for path in scene.deployment.checkpoint.glob(self.pattern) if path.is_file()]
-        files = [path for path in files if not path.name.startswith(".")]
-        if not files:
-            scene.outcome.findings.append(f"no file {self.pattern} in the checkpoint")
-            return
-        newest = max(files, key=lambda path: (path.stat().st_mtime, path.name))
+        newest = max(self._files(scene), key=lambda path: (path.stat().st_mtime, path.name))
         os.truncate(newest, newest.stat().st_size // 2)
+
+    def _files(self, scene: Scene) -> list[Path]:
+        found = [path for path in scene.deployment.checkpoint.glob(self.pattern) if path.is_file()]
+        return [path for path in found if not path.name.startswith(".")]
 
     def heal(self, scene: Scene) -> None:
         told = scene.job.log.stat().st_size

@@ -26,13 +26,14 @@ from infra.kafka.transport import Partition
 from infra.schema_registry import prompt_schemas
 from infra.signing_keys import keyring
 from producers.verify.eras import Configurations, Era
-from producers.verify.histories import Histories, Times, inboxes_of
+from producers.verify.histories import Histories, inboxes_of
 from producers.verify.history import read_facts, read_receipts, sinks
 from producers.verify.independent_reader import identity, read_delivered, read_publication
 from producers.verify.route_log import Asides, RouteLog, control_progress
 from producers.verify.shared_deliveries import cut_for_members, read_memberships, served, shared_topics
 from state.config import Config
-from state.flooding import NEVER, Delivered, Judgement, Publication, Reading, judge_by
+from state.control.facts import Fact
+from state.flooding import NEVER, Delivered, Judgement, Publication, Reading, Times, judge_by
 from state.messages import Record
 from state.signing import genuine_ones
 from state.topics import published
@@ -113,9 +114,10 @@ class Verification:
         topics = self._topics
         progress = list(self._read(topics.progress))
         log = RouteLog(progress)
-        known = Configurations(self.config, self._registry(), progress)
+        registry = list(self._registry())
+        known = Configurations(self.config, registry, progress)
         self.eras = known.eras()
-        asked = self._find_topics()
+        asked = self._find_topics(fact for _, _, fact in read_facts(registry))
         destinations = self._destinations(asked)
         shared = shared_topics(self.config, self._transport.topics())
         self.deliveries = [d for record in self._read(*destinations) for d in read_delivered(record)]
@@ -155,12 +157,16 @@ class Verification:
         """Every configuration that is judged by."""
         return [era.config for era in self.eras if era.config is not None]
 
-    def _find_topics(self) -> set[str]:
-        """Have each configuration know the topics that it reads; return the sinks that were ever asked for."""
+    def _find_topics(self, facts: Iterable[Fact]) -> set[str]:
+        """Have each configuration know the topics that it reads; return the sinks that were ever asked for.
+
+        What Kafka has deleted of an inbox is among the facts.
+        """
         existing = self._transport.topics()
         own = [(era, None if era.config is None else era.config.with_own(existing)) for era in self.eras]
         inboxes = [(config, inboxes_of(config, advertisements=False)) for _, config in own if config is not None]
         asked = {sink for config, topics in inboxes for sink in sinks(config, self._read(*topics))}
+        asked |= {fact.sink for fact in facts if fact.sink is not None}
         self.eras = [
             replace(era, config=None if config is None else config.with_topics(existing, asked)) for era, config in own
         ]

@@ -9,12 +9,9 @@ from producers.verify.history import HistoryReader, Key, Receipts
 from producers.verify.shared_deliveries import opted
 from state.config import Config
 from state.control.facts import Fact
-from state.flooding import Claim, ControlHistory, Progress
+from state.flooding import Claim, ControlHistory, Progress, Times
 from state.messages import Record, speaker
 from state.topics import inboxes
-
-Times = tuple[int, Sequence[tuple[int, float]]]
-"""Of a topic: the first offset that is held, and offset and time of each record."""
 
 
 class Histories:

@@ -9,7 +9,12 @@
 It is told as one configuration has it, in its era (`eras.py`): a registration for a broker or type that it lacks lies
 dormant, as does one whose filter it cannot read; another `refused` receipt says so.
 
-Pure: records in, claims out. What Kafka has deleted of an inbox is filled in from the registry.
+Pure: records in, claims out. What Kafka has deleted of an inbox is filled in from the registry. That may be all of it:
+an inbox that was deleted and made again counts from 0 again, and receipts of both name the same offsets:
+
+    fact of the registry      its record is not held: nothing at that offset, or one of another time ──> recalled
+    receipt of such a place   of the record that is held there, if it names its key and was written after the first one
+                              of the inbox; else of a fact that is recalled
 """
 
 from __future__ import annotations
@@ -97,13 +102,32 @@ class HistoryReader:
         self._receipts = receipts
         self._advertisements, client = speaker(inbox, config)
         kind = "advertisement" if self._advertisements else "subscription"
-        first = records[0].offset if records else NEVER
+        held = {record.offset: record.timestamp_ms for record in records}
+        self._first = records[0].offset if records else 0
         self._deleted = [
             ((broker, type_name, parted(id)[1]), fact)
             for of, (broker, type_name, id), fact in facts
-            if of == kind and fact.offset < first and parted(id)[0] == client
+            if of == kind and held.get(fact.offset) != fact.timestamp_ms and parted(id)[0] == client
         ]
+        if any(map(self._is_of_another, (fact for _, fact in self._deleted))):
+            self._receipts = self._told_apart()
         self._force = self._forces(control)
+
+    def _is_of_another(self, fact: Fact) -> bool:
+        """Whether the record of a fact, which is not held, may have been one of an inbox that this one came after."""
+        return fact.offset >= self._first
+
+    def _told_apart(self) -> Receipts:
+        """The receipts, those of an inbox that was there before under places of their own (`_earlier`)."""
+        since = self._records[0].timestamp_ms if self._records else NEVER
+        keys = {record.offset: (record.key or b"").decode("utf-8", "replace") for record in self._records}
+        found: dict[Place, list[tuple[float, Receipt]]] = defaultdict(list)
+        for (topic, partition, offset), answers in self._receipts.items():
+            for at, receipt in answers:
+                present = at >= since and offset in keys and receipt.key in (None, keys[offset])
+                of = topic if present or topic != self._inbox else _earlier(receipt.key)
+                found[of, partition, offset].append((at, receipt))
+        return found
 
     def _forces(self, control: ControlHistory) -> dict[float, float]:
         """When a change of each moment was in force, all looked up at once."""
@@ -133,20 +157,25 @@ class HistoryReader:
         """A fact whose inbox record is deleted; what was before it is not known."""
         if not history.stands and fact.owner is not None and not self._is_out(key):
             history.stands.append(Stand(-NEVER, -NEVER, fact.owner, self._destination(fact.owner, fact.sink)))
-        now = float(fact.timestamp_ms)
+        now, place = float(fact.timestamp_ms), fact.origin
+        in_force_ms = self._force[now]
+        if self._is_of_another(fact):
+            # when its records were read nobody knows, only when they were answered
+            place = (_earlier("/".join(key)), fact.partition, fact.offset)
+            answers = self._answers(place)
+            in_force_ms = self._force[answers[0][0]] if answers else NEVER
         if fact.live and fact.owner is not None:
-            place = (fact.topic, fact.partition, fact.offset)
             written = self._filter(msgspec.json.decode(fact.filter or "null"), key[1])
             if self._is_dormant(key, written, place):
-                self._stand(history, Stand(now, self._force[now]), fact.version)
+                self._stand(history, Stand(now, in_force_ms), fact.version)
                 return
             destination = self._destination(fact.owner, fact.sink)
-            self._stand(history, Stand(now, self._force[now], fact.owner, destination, written), fact.version)
+            self._stand(history, Stand(now, in_force_ms, fact.owner, destination, written), fact.version)
             history.expires_ms = None if fact.expires_ms is None else float(fact.expires_ms)
             self._note_expiry(history, place)
             self._note_refusal(history, now, place)
         else:
-            self._withdraw(history, now, self._force[now], answered=True)
+            self._withdraw(history, now, in_force_ms, answered=True)
 
     def _apply(self, history: _History, key: Key, record: Record) -> None:
         answers = self._answers(record.place)
@@ -261,6 +290,11 @@ class HistoryReader:
             return None if event_type is None else read_filter(written, event_type)
         except HilcastError:
             return None
+
+
+def _earlier(key: str | None) -> str:
+    """The topic under which receipts of a key are kept that an inbox had of the same name; no topic is called so."""
+    return f"/{key or ''}"
 
 
 def sinks(config: Config, records: Iterable[Record]) -> set[str]:

@@ -131,10 +131,49 @@ def test_a_filter_that_cannot_be_read_any_more_is_unknown():
     assert elsewhere == [Stand(10, 110, "alice", "p.deliver.alice", None)]
 
 
-def fact(offset, at, live=True, filter='"n < 5"', **more):
+def fact_of(offset, at, live=True, filter='"n < 5"', **more):
     made = {"version": 1, "owner": "alice", "filter": filter, "ttl_ms": None, "expires_ms": None, "sink": None}
     made |= {"content": b"", "topic": INBOX, "partition": 0, "offset": offset, "timestamp_ms": at, "live": live}
-    return encode_fact(Fact(**(made | more)))
+    return made | more
+
+
+def fact(*place, **more):
+    return encode_fact(Fact(**fact_of(*place, **more)))
+
+
+def test_of_an_inbox_that_was_made_again_the_registry_tells_what_was_before():
+    """Its offsets count from 0 again, so that facts and receipts of both name the same places; none is mistaken."""
+
+    def other(offset, at, kind):
+        receipt = Receipt(kind, "b1/t/s2", 1, "b1", "1.1", None, None, INBOX, 0, offset)
+        return Record("p.receipts", 0, 90 + offset, at, b"alice", receipt.json().encode())
+
+    facts = [
+        ("subscription", ("b1", "t", "s1"), Fact(**fact_of(0, 10))),
+        ("subscription", ("b1", "t", "s2"), Fact(**fact_of(1, 15, ttl_ms=50, expires_ms=65))),
+        ("subscription", ("b1", "t", "s1"), Fact(**fact_of(7, 20, filter='"n > 7"', version=2))),
+        ("subscription", ("b1", "t", "s1"), Fact(**fact_of(1, 60, filter='"n = 3"', version=4))),
+    ]
+    records = [said(0, 50, "n = 2"), said(1, 60, "n = 3")]
+    receipts = [told(0, 11, "accepted"), other(1, 16, "accepted"), told(7, 30, "replaced", 2)]
+    receipts += [told(0, 51, "replaced", 3), told(1, 61, "replaced", 4), other(1, 70, "expired")]
+    found = history(records, receipts, facts)
+    unknown = Stand(-NEVER, -NEVER, "alice", "p.deliver.alice")
+    assert found["b1", "t", "s1"] == [
+        unknown,
+        standing(10, "n < 5", 111),
+        standing(20, "n > 7", 130),
+        standing(50, "n = 2"),
+        standing(60, "n = 3"),
+    ]
+    assert found["b1", "t", "s2"] == [unknown, standing(15, "n < 5", 116), Stand(65, 170)]
+
+
+def test_what_an_inbox_that_is_gone_held_and_nobody_answered_is_never_certain():
+    """When it was read is not known; and of an inbox that was made again nothing may be held yet."""
+    facts = [("subscription", ("b1", "t", "s1"), Fact(**fact_of(4, 10)))]
+    assert history([], [], facts)["b1", "t", "s1"][1:] == [standing(10, "n < 5", NEVER)]
+    assert history([], [told(4, 30, "accepted")], facts)["b1", "t", "s1"][1:] == [standing(10, "n < 5", 130)]
 
 
 def test_the_registry_fills_in_what_kafka_has_deleted():
