@@ -1,7 +1,7 @@
 """Changing some subscriptions among many while events flow: what is touched, and what routing notices of it.
 
     python -m benchmarks.updates [--subscriptions 5000 100000] [--per-event 0.2 2] [--changes 1000] [--brokers 7]
-        [--rate 500] [--seconds 20] [--cubes 64]
+        [--rate 500] [--seconds 20] [--cubes N]
 
 A real job on real services for each size, and for narrow and wide filters (matching subscriptions per event). All
 subscriptions are registered through Kafka and in force; events are published at a fixed rate, first with nothing else
@@ -33,6 +33,7 @@ from state.filters.grammar import parse as parse_filter
 from state.keys import Key, is_wide, wide_part
 from state.redis_index import RedisIndex
 from state.space.grid import Grid
+from state.tuning import wanted_cubes
 
 
 def install(config: Config, count: int, per_event: float) -> float:
@@ -131,7 +132,8 @@ def counts(config: Config) -> dict[str, float]:
 
 def measure(services: LocalServices, folder: Path, options: argparse.Namespace) -> None:
     """Both stretches on one job; what is found is added to `options.found`."""
-    _, path = configuration(services, folder, options.brokers, options.reduction, cubes=options.cubes)
+    cubes = options.cubes or wanted_cubes(options.subscriptions, options.brokers)
+    _, path = configuration(services, folder, options.brokers, options.reduction, cubes=cubes)
     path.write_text(path.read_text().replace("max_offsets_per_trigger = 100000\n", "").replace("local[2]", "local[4]"))
     config = parse(path.read_text())
     changed = cornered(config, options.subscriptions, options.changes, options.per_event)
@@ -213,7 +215,7 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, default=7)
     parser.add_argument("--rate", type=int, default=500)
     parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--cubes", type=int, default=64)
+    parser.add_argument("--cubes", type=int, help="as many as the router would choose by itself, unless given")
     parser.add_argument(
         "--per-event", type=float, nargs="+", default=[0.2, 2.0], help="matching subscriptions per event: their width"
     )

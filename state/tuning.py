@@ -26,8 +26,11 @@ from state.space.cells import moved, quantiles
 from state.space.event_type import DIMENSIONS_DEFAULT, EventType
 from state.space.grid import default_dimensions
 
-CUBE_SUBSCRIPTIONS = 1000
-"""Subscriptions of a type for each of its cubes."""
+CUBE_SUBSCRIPTIONS = 8000
+"""Subscriptions of a type for each of its cubes. A filter that touches several cubes is handled in each of them, at
+every broker: 100,000 narrow filters take three times as long to come into force with 128 cubes as with 16, and so do
+1,000 changes of them. Larger parts take longer to unpack for one change (`python -m benchmarks.updates --cubes N`).
+"""
 CUBES_AUTO_MAX = 1024
 PARTS_MAX = 2**16
 """Cubes of all types at all brokers, beyond which nothing is divided further: each is a key of the control state."""
@@ -90,7 +93,7 @@ def wanted_cubes(subscriptions: int, places: int) -> int:
     """How many cubes so many subscriptions should have, in an overlay of so many brokers times types.
 
     >>> wanted_cubes(0, 7), wanted_cubes(100_000, 7), wanted_cubes(10**7, 7), wanted_cubes(10**7, 300)
-    (16, 128, 1024, 128)
+    (16, 16, 1024, 128)
     """
     most = 2 ** int(math.log2(max(PARTS_MAX // places, CUBES_DEFAULT)))
     wanted = 2 ** max(0, math.ceil(math.log2(max(subscriptions, 1) / CUBE_SUBSCRIPTIONS)))

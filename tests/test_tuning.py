@@ -13,7 +13,7 @@ from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 from state.space.ranks import ABSENT, PRESENT_MAX
-from state.tuning import EVENTS_MIN, Seen, choose_dimensions, tune
+from state.tuning import CUBE_SUBSCRIPTIONS, EVENTS_MIN, Seen, choose_dimensions, tune
 
 FILE = """
 [overlay]
@@ -53,8 +53,8 @@ def boxes_on(column: int, n: int = 40) -> Boxes:
 def test_cubes_follow_the_subscriptions_and_do_not_swing() -> None:
     """They grow and shrink by steps; between the two steps nothing is chosen anew."""
     now, chosen = config(), []
-    for n in (0, 10_000, 33_000, 60_000, 100_000, 200_000, 300_000, 120_000, 70_000, 64_000, 20_000, 0):
-        now = now.fitted_with(tune(now, {"t": Seen(n)}))
+    for cubes in (0, 10, 33, 60, 100, 200, 300, 120, 70, 64, 20, 0):
+        now = now.fitted_with(tune(now, {"t": Seen(cubes * CUBE_SUBSCRIPTIONS)}))
         chosen.append(now.types["t"].cubes)
     assert chosen == [16, 16, 64, 64, 64, 256, 256, 256, 256, 64, 64, 16]
 

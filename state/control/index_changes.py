@@ -137,4 +137,4 @@ def _counted(entries: Iterable[LocalEntry]) -> Counter[str]:
 
 
 def _size(entries: Iterable[Entry]) -> int:
-    return sum(len(entry.geometry.lows) for entry in entries)
+    return sum([len(entry.geometry.lows) for entry in entries])

@@ -245,13 +245,13 @@ class EntryRows:
         """Become `entries`, whose boxes are `boxes` in their order; was empty."""
         assert not self.entries
         n = len(boxes)
-        sizes = np.array([len(each) for each in entries.values()], np.int64)
+        sizes = np.array([len(each.lows) for each in entries.values()], np.int64)
         self._allocate(boxes.d, max(_ROOM_MIN, 2 * n))
         self._points[:n, : boxes.d], self._points[:n, boxes.d :] = boxes.lows, boxes.highs
         self._owners[:n] = np.repeat(np.arange(len(entries)), sizes)
         self._marks[:n] = False if marks is None else marks
         self.entries, self._next = entries, len(entries)
-        self._ids = {number: id for number, id in enumerate(entries) if len(entries[id])}
+        self._ids = dict(enumerate(entries) if sizes.all() else compress(enumerate(entries), sizes.tolist()))
         self._start = dict(zip(entries, (np.cumsum(sizes) - sizes).tolist(), strict=True))
         self._n = self.size = n
         self.marked = 0 if marks is None else int(marks.sum())

@@ -400,5 +400,8 @@ def unpack_entries(packed: PackedEntries, d: int) -> tuple[dict[str, Boxes], Box
     whole = end == len(packed.sizes) and len(boxes) == sizes.sum()
     if not whole or boxes.d != d or len(set(packed.ids)) != len(packed.ids):
         raise unreadable("packed entries", f"{len(packed.ids)} ids and {len(boxes)} boxes of {boxes.d} dimensions")
+    if len(boxes) == len(packed.ids) and sizes.all():  # one box each, as most entries have: numpy cuts them by itself
+        each = map(Boxes, boxes.lows[:, np.newaxis], boxes.highs[:, np.newaxis])
+        return dict(zip(packed.ids, each, strict=True)), boxes
     spans = zip(packed.ids, (ends - sizes).tolist(), ends.tolist(), strict=True)
     return {id: Boxes(boxes.lows[a:b], boxes.highs[a:b]) for id, a, b in spans}, boxes

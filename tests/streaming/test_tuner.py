@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from infra.kafka.transport import away
+from state import tuning
 from state.config import Fitted, parse
 from state.control.facts import Fact
 from streaming import tuner
@@ -52,6 +53,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     monkeypatch.setattr(tuner, "sample", lambda config, transport, types: {name: [] for name in types})
+    monkeypatch.setattr(tuning, "CUBE_SUBSCRIPTIONS", 1000)
     return Clock()
 
 
