@@ -12,7 +12,7 @@ nobody's fault and are ignored, as they always were.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -183,11 +183,13 @@ def _is_filter(text: str, event_type: EventType) -> bool:
     return True
 
 
-def _bad_entry(key: Key, entries: Iterable[Entry], context: Context) -> str | None:
+def _bad_entry(key: Key, entries: Sequence[Entry], context: Context) -> str | None:
     event_type = context.config.types[key.type]
     if forwards_ranges(event_type):
         return next((e.id for e in entries if e.geometry.kind != RANGES), None)
-    return next((e.id for e in entries if not _are_boxes(e.geometry, event_type.d)), None)
+    if _are_all_boxes([e.geometry for e in entries], event_type.d):
+        return None
+    return next(e.id for e in entries if not _are_boxes(e.geometry, event_type.d))
 
 
 def _is_advertised(key: Key, advertised: Advertised, context: Context, at_home: bool) -> bool:
@@ -207,8 +209,15 @@ def _is_wording(wording: str, wordings: Wordings) -> bool:
     return True
 
 
-def _are_boxes(packed: Packed, d: int) -> bool:
-    whole = packed.kind == BOXES and packed.d == d and len(packed.lows) == len(packed.highs)
-    if not whole or len(packed.lows) % (8 * d):
+def _are_all_boxes(some: Sequence[Packed], d: int) -> bool:
+    """Whether each is boxes, asked of all at once."""
+    if not all(one.kind == BOXES and one.d == d and len(one.lows) == len(one.highs) for one in some):
         return False
-    return bool((np.frombuffer(packed.lows, "<i8") <= np.frombuffer(packed.highs, "<i8")).all())
+    if any(len(one.lows) % (8 * d) for one in some):
+        return False
+    lows, highs = b"".join([one.lows for one in some]), b"".join([one.highs for one in some])
+    return bool((np.frombuffer(lows, "<i8") <= np.frombuffer(highs, "<i8")).all())
+
+
+def _are_boxes(packed: Packed, d: int) -> bool:
+    return _are_all_boxes([packed], d)

@@ -133,6 +133,10 @@ def _unpack_boxes(some: Sequence[Packed]) -> None:
     d, start = some[0].d, 0
     lows = np.frombuffer(bytearray().join([packed.lows for packed in some]), "<i8").reshape(-1, d)
     highs = np.frombuffer(bytearray().join([packed.highs for packed in some]), "<i8").reshape(-1, d)
+    if len(lows) == len(some) and all(len(packed.lows) == 8 * d for packed in some):  # one each, as most have
+        for packed, boxes in zip(some, map(Boxes, lows[:, np.newaxis], highs[:, np.newaxis]), strict=True):
+            packed.__dict__["geometry"] = boxes
+        return
     for packed in some:
         end = start + len(packed.lows) // (8 * d)
         packed.__dict__["geometry"] = Boxes(lows[start:end], highs[start:end])
