@@ -190,7 +190,23 @@ class Checkpoint:
         """
         name = hashlib.sha256("\n".join(f"{topic} {id}" for topic, id in topics.items()).encode()).hexdigest()[:12]
         self._keep_one("route", name)
+        self._drop_early_commits(f"route-{name}")
         return self._folder.place(f"route-{name}")
+
+    def _drop_early_commits(self, query: str) -> None:
+        """Drop commits of batches that the offsets do not know.
+
+        Spark writes both of the route query beside its batches (`asyncProgressTrackingEnabled`): where a full disk
+        took the commit of a batch alone, Spark would repeat a batch, find its commit there, and fail, for ever.
+        """
+        begun = max(self._batches(f"{query}/offsets"), default=-1)
+        for batch in self._batches(f"{query}/commits"):
+            if batch > begun:
+                _log.warning("batch %d of the route query has ended, and is not known to have begun: repeated", batch)
+                self._folder.remove(f"{query}/commits/{batch}")
+
+    def _batches(self, log: str) -> list[int]:
+        return sorted(int(name) for name in self._folder.names(log) if name.isdecimal())
 
     def _keep_one(self, query: str, kept: str) -> None:
         for name in self._folder.names():

@@ -46,12 +46,12 @@ class Folder(ABC):
         """Write a file whole, or not at all, whenever the power goes."""
 
     @abstractmethod
-    def names(self) -> list[str]:
-        """What is in the folder."""
+    def names(self, below: str = "") -> list[str]:
+        """What is in the folder, or in one below it; nothing where there is none."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove a folder of the folder."""
+        """Remove what has this name, a file or a folder; there may be nothing."""
 
     @abstractmethod
     def place(self, name: str) -> str:
@@ -113,11 +113,17 @@ class Directory(Folder):
         os.replace(temporary, self.path / name)
         _sync(self.path)
 
-    def names(self) -> list[str]:
-        return [path.name for path in self.path.iterdir()]
+    def names(self, below: str = "") -> list[str]:
+        place = self.path / below
+        return [path.name for path in place.iterdir()] if place.is_dir() else []
 
     def remove(self, name: str) -> None:
-        shutil.rmtree(self.path / name, ignore_errors=True)
+        place = self.path / name
+        if place.is_dir():
+            shutil.rmtree(place, ignore_errors=True)
+            return
+        place.unlink(missing_ok=True)
+        place.with_name(f".{place.name}.crc").unlink(missing_ok=True)  # what Spark's file system keeps beside it
 
     def place(self, name: str) -> str:
         return str(self.path / name)
@@ -221,8 +227,11 @@ class SparkFolder(Folder):
             raise
         stream.close()
 
-    def names(self) -> list[str]:
-        return [str(status.getPath().getName()) for status in self._files.list(self._path())]
+    def names(self, below: str = "") -> list[str]:
+        place = self._path(below)
+        if below and not self._files.exists(place):
+            return []
+        return [str(status.getPath().getName()) for status in self._files.list(place)]
 
     def remove(self, name: str) -> None:
         self._files.delete(self._path(name))

@@ -103,6 +103,9 @@ SOURCE = {
     "includeHeaders": "true",
     "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
     "kafka.fetch.max.wait.ms": "100",
+    # a task holds so many records unpacked, each of up to 1 MB and more: 500, the default, of each of three tasks were
+    # more than the heap
+    "kafka.max.poll.records": "100",
 }
 
 

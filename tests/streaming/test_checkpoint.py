@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -87,6 +88,38 @@ def test_an_unclean_boot_is_noticed(place, monkeypatch):
     kept.record(4243)
     lose(kept)
     assert not opened(place, monkeypatch, "boot-3").power_lost()
+
+
+def test_a_commit_that_came_without_its_offsets_is_dropped(place, monkeypatch):
+    """A full disk takes the few bytes of a commit, and not those of the offsets: Spark would fail for ever."""
+    kept = opened(place, monkeypatch)
+    where = kept.route({"in": "id"})
+    name = where.rpartition("/")[2]
+    for log, batches in (("offsets", (7, 9)), ("commits", (7, 9, 10, 11))):
+        for batch in batches:
+            put(kept._folder, f"{name}/{log}/{batch}")
+    assert kept.route({"in": "id"}) == where
+    folder = kept._folder
+    for log in ("offsets", "commits"):
+        assert {re.sub(r"^\.|\.crc$", "", found) for found in folder.names(f"{name}/{log}")} == {"7", "9"}
+    for batch in ("7", "9"):
+        folder.remove(f"{name}/offsets/{batch}")
+    kept.route({"in": "id"})
+    assert folder.names(f"{name}/commits") == [], "no batch has begun"
+    lose(kept)
+
+
+def put(folder, name):
+    """Write a file of Spark's."""
+    if isinstance(folder, Directory):
+        (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder.path / name).write_text("v1")
+        (folder.path / name).with_name(f".{name.rpartition('/')[2]}.crc").write_text("sum")
+        return
+    folder._files.mkdirs(folder._path(name.rpartition("/")[0]))
+    stream = folder._files.createAtomic(folder._path(name), False)
+    stream.write(b"v1")
+    stream.close()
 
 
 @pytest.mark.parametrize("differs", ["nothing", "host", "boot", "jvm_started"])
