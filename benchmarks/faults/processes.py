@@ -21,6 +21,10 @@ def victim(scene: Scene, role: str) -> int:
         pid = scene.world.pid(role)
         assert pid is not None, role
         return pid
+    found = scene.job.processes()
+    if role == "daemon" and not found[role] and found["worker"]:
+        # all were killed before, and their workers live on: Spark begins another daemon when it lacks a worker
+        signalled(scene.rng.choice(found["worker"]), signal.SIGKILL)
     scene.until(lambda: scene.job.processes()[role], f"a {role}", 60.0)
     return scene.rng.choice(scene.job.processes()[role])
 
