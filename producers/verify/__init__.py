@@ -114,10 +114,10 @@ class Verification:
         topics = self._topics
         progress = list(self._read(topics.progress))
         log = RouteLog(progress)
-        registry = list(self._registry())
-        known = Configurations(self.config, registry, progress)
+        early = list(self._registry())
+        known = Configurations(self.config, early, progress)
         self.eras = known.eras()
-        asked = self._find_topics(fact for _, _, fact in read_facts(registry))
+        asked = self._find_topics(fact for _, _, fact in read_facts(early))
         destinations = self._destinations(asked)
         shared = shared_topics(self.config, self._transport.topics())
         self.deliveries = [d for record in self._read(*destinations) for d in read_delivered(record)]

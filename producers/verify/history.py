@@ -109,7 +109,7 @@ class HistoryReader:
             for of, (broker, type_name, id), fact in facts
             if of == kind and held.get(fact.offset) != fact.timestamp_ms and parted(id)[0] == client
         ]
-        if any(map(self._is_of_another, (fact for _, fact in self._deleted))):
+        if any(self._is_of_another(fact) for _, fact in self._deleted):
             self._receipts = self._told_apart()
         self._force = self._forces(control)
 

@@ -211,9 +211,10 @@ def _is_wording(wording: str, wordings: Wordings) -> bool:
 
 def _are_all_boxes(some: Sequence[Packed], d: int) -> bool:
     """Whether each is boxes, asked of all at once."""
-    if not all(one.kind == BOXES and one.d == d and len(one.lows) == len(one.highs) for one in some):
-        return False
-    if any(len(one.lows) % (8 * d) for one in some):
+    size = 8 * d
+    if not all(
+        one.kind == BOXES and one.d == d and len(one.lows) == len(one.highs) and not len(one.lows) % size for one in some
+    ):
         return False
     lows, highs = b"".join([one.lows for one in some]), b"".join([one.highs for one in some])
     return bool((np.frombuffer(lows, "<i8") <= np.frombuffer(highs, "<i8")).all())
