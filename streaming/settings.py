@@ -40,6 +40,7 @@ OUTPUT = "topic string, key binary, value binary, headers array<struct<key: stri
 """The rows that the control query hands to its Kafka sink."""
 ROUTED = f"{OUTPUT}, partition int"
 """Those of the route query, each with its lane; null: Kafka chooses."""
+CLASS_PATH = "spark.driver.extraClassPath"
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 SPARK = {
     # 200 shuffle partitions, the default, cost 13 s a batch; frozen into the checkpoint at first start
@@ -183,7 +184,7 @@ def spark_settings(config: Config, master: str) -> dict[str, str]:
     }
     settings |= {"spark.app.name": f"hilcast {config.deployment.name}", "spark.master": roomy(master)}
     jars = os.environ.get("HILCAST_SPARK_JARS")
-    settings |= {"spark.jars": jars} if jars else {"spark.jars.packages": CONNECTOR}
+    settings |= _connector(jars, config, master) if jars else {"spark.jars.packages": CONNECTOR}
     if archive := os.environ.get("HILCAST_SPARK_CLASSES"):  # the JVM starts in half the time
         settings["spark.driver.extraJavaOptions"] = f'"-XX:SharedArchiveFile={archive}" "-Xlog:cds*=off"'
     if is_local(master):
@@ -192,6 +193,16 @@ def spark_settings(config: Config, master: str) -> dict[str, str]:
         settings |= DIRECTORY
     settings |= {f"spark.executorEnv.{name}": value for name, value in told.items()}
     return settings | dict(config.spark)
+
+
+def _connector(jars: str, config: Config, master: str) -> dict[str, str]:
+    """Where Spark finds what reads and writes Kafka: in the class path of the driver, and sent to executors.
+
+    Why not sent to all: only what is in its class path can be in the archive of a JVM; 2,000 classes more would be
+    read at each start.
+    """
+    alone = is_local(master) and SUBMITTED not in os.environ and CLASS_PATH not in config.spark
+    return {CLASS_PATH: jars.replace(",", os.pathsep)} | ({} if alone else {"spark.jars": jars})
 
 
 def is_remote(path: str) -> bool:

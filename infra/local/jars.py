@@ -85,6 +85,11 @@ def spark_jars() -> str:
     return ",".join(map(str, paths(versions.CONNECTOR)))
 
 
+def spark_class_path() -> str:
+    """Return the same jars as a class path: a JVM that has them there finds their classes in its archive."""
+    return spark_jars().replace(",", os.pathsep)
+
+
 def fetch(jars: JarSet) -> bool:
     """Put a set in place if it is not; return whether anything had to be fetched.
 

@@ -213,7 +213,8 @@ def _are_all_boxes(some: Sequence[Packed], d: int) -> bool:
     """Whether each is boxes, asked of all at once."""
     size = 8 * d
     if not all(
-        one.kind == BOXES and one.d == d and len(one.lows) == len(one.highs) and not len(one.lows) % size for one in some
+        one.kind == BOXES and one.d == d and len(one.lows) == len(one.highs) and not len(one.lows) % size
+        for one in some
     ):
         return False
     lows, highs = b"".join([one.lows for one in some]), b"".join([one.highs for one in some])

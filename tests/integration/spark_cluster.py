@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pyspark
 
-from infra.local import class_archive
+from infra.local import class_archive, jars
 from infra.local.ports import free_port
 from infra.secret_files import write_secret
 
 HOME = Path(pyspark.__file__).parent
 QUICK = " ".join(class_archive.options(class_archive.path("spark")))
-"""An image would have an archive of its own."""
+"""An image would have an archive of its own; it fits a JVM whose class path begins as that one's did."""
 
 
 class SparkCluster:
@@ -53,6 +53,7 @@ class SparkCluster:
             "spark.cores.max": "4",
             "spark.executor.memory": "1g",
             "spark.executor.extraJavaOptions": QUICK,
+            "spark.executor.extraClassPath": jars.spark_class_path(),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
@@ -138,6 +139,7 @@ class SparkCluster:
             "SPARK_LOCAL_DIRS": str(folder / "scratch"),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            "SPARK_DAEMON_CLASSPATH": jars.spark_class_path(),
         }
         command = [
             str(HOME / "bin" / "spark-class"),
