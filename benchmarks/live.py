@@ -42,13 +42,22 @@ SETTLE_S = 10.0
 
 def start_job(path: Path) -> subprocess.Popen[bytes]:
     """`hilcast run`, until it says ready."""
-    out = path.with_suffix(".out")
-    with out.open("wb") as stdout, path.with_suffix(".log").open("wb") as stderr:
-        job = subprocess.Popen([sys.executable, "-m", "streaming", str(path)], stdout=stdout, stderr=stderr)
-    while b"ready" not in out.read_bytes():
-        assert job.poll() is None, path.with_suffix(".log").read_text()[-2000:]
+    job = launch_job(path)
+    while not is_ready(job, path):
         time.sleep(0.2)
     return job
+
+
+def launch_job(path: Path) -> subprocess.Popen[bytes]:
+    """`hilcast run`, and no waiting."""
+    with path.with_suffix(".out").open("wb") as stdout, path.with_suffix(".log").open("wb") as stderr:
+        return subprocess.Popen([sys.executable, "-m", "streaming", str(path)], stdout=stdout, stderr=stderr)
+
+
+def is_ready(job: subprocess.Popen[bytes], path: Path) -> bool:
+    """Whether a job that was launched has said so."""
+    assert job.poll() is None, path.with_suffix(".log").read_text()[-2000:]
+    return b"ready" in path.with_suffix(".out").read_bytes()
 
 
 def in_force(config: Config, timeout_s: float) -> float:
