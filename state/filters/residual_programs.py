@@ -33,6 +33,7 @@ STEPS_MAX = 256
 EVERY: Bools = np.empty(0, np.bool_)
 """Numbers that are not in here are doubted."""
 
+_BYTE = np.dtype(np.uint8)
 _RANK, _EQUAL, _PREFIX, _AT_MOST, _AT_LEAST, _ALL, _ANY, _NOT = range(8)
 
 
@@ -143,7 +144,7 @@ class Programs:
         """
         if self._fresh or self._gone > len(self._held):
             self._lay_out()
-        answers = np.empty(len(rows), np.uint8)
+        answers = np.empty(len(rows), _BYTE)
         counts = _decide(
             rows, numbers, ranks, starts, doubted, self._places, self._code, self._bytes, self._ends, answers
         )

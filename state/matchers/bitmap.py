@@ -35,8 +35,12 @@ from state.space.ranks import ABSENT, PRESENT_MAX
 
 FEW = 16
 """Points up to which one call does it all: of a small batch, calls cost most."""
+FEW_FOUND = 256
+"""Pairs for which there is room at once; where a small batch has more, it is asked again."""
 CACHE_BYTES = 4 << 20
 """Bitmaps beyond this do not stay in a core's own cache."""
+
+_INT = np.dtype(np.int64)
 
 
 class _Kept(msgspec.Struct, array_like=True, frozen=True):
@@ -183,12 +187,20 @@ class BitmapMatcher:
         if not self._levels:
             return Matches.none()
         if len(points) <= FEW:
-            if self._places is None:
-                self._places = np.array([held.segment.address() for held in self._held], np.int64)
-            return Matches(*collect_few(self._places, points))
+            return self._match_few(points)
         every = self._held
         alone = len(every) == 1
         return united([held.collect(points, near, alone) for held in every], alone)
+
+    def _match_few(self, points: Ranks) -> Matches:
+        if self._places is None:
+            self._places = np.array([held.segment.address() for held in self._held], np.int64)
+        found = np.empty((2, FEW_FOUND), _INT)
+        n = collect_few(self._places, points, found)
+        if n > FEW_FOUND:
+            found = np.empty((2, n), _INT)
+            collect_few(self._places, points, found)
+        return Matches(found[0, :n], found[1, :n])
 
     def match_any(self, points: Ranks, near: bool = False) -> Bools:
         points = as_points(points, self._d)

@@ -101,9 +101,11 @@ def _collect(
 
 
 @njit
-def collect_few(places: Ints, points: Ranks) -> tuple[Ints, Ints]:
+def collect_few(places: Ints, points: Ranks, out: Ints) -> int:
     """`collect` and `united` in one call for all segments, given by their addresses: with few points, calls cost most.
 
+    Writes pairs into the rows of `out`, points and owners, and returns how many there are; if that is more than `out`
+    has room for, nothing is written. To make arrays and hand them out would cost more than all else here.
     No bits are set to sort with but for what was found: to clear one for each owner would cost more than to look.
     """
     n, order = len(points), np.arange(len(points))
@@ -118,10 +120,11 @@ def collect_few(places: Ints, points: Ranks) -> tuple[Ints, Ints]:
                 ids = _grown(ids, used, len(segment.owners) + 2 * n)
             done, used = _collect(segment, points, rows, order, 0, -1, False, starts[k], ends[k], ids, done, used)
     first, end, found = _merged(starts, ends, ids[:used], np.empty(used, np.int64))
-    events = np.empty(len(found), np.int64)
-    for e in range(n):
-        events[first[e] : end[e]] = e
-    return events, found
+    if len(found) <= out.shape[1]:
+        for e in range(n):
+            for at in range(first[e], end[e]):
+                out[0, at], out[1, at] = e, found[at]
+    return len(found)
 
 
 @njit

@@ -36,7 +36,7 @@ from state.space.event_type import Attribute, EventType, Format
 from state.space.json_scan import DEPTH_MAX, HARD, INVALID, find_members, find_nested
 from state.space.places import attributes_of, integer, value_of_text
 from state.space.points import rank_spans
-from state.space.rank_columns import KIND_CODES, read_categories, read_column, read_flat, read_whole, settle
+from state.space.rank_columns import KIND_CODES, read_categories, read_column, read_flat, read_one, read_whole, settle
 from state.space.ranks import ABSENT, rank, read_decimal, text_rank
 from state.space.text_hashes import place_points, trait_of
 
@@ -52,6 +52,8 @@ Texts = Sequence[bytes | None]
 """What headers or keys hold, by row: a list, or an Arrow array of binary."""
 Beside = Mapping[str, "Texts | pa.Array"]
 """By attribute that is not in the document: what its header or key holds, by row."""
+_INT, _BYTE, _BOOL = np.dtype(np.int64), np.dtype(np.uint8), np.dtype(bool)
+"""Made once: a call that is given a type has to make one."""
 
 
 class RankBatch(msgspec.Struct, frozen=True, eq=False):
@@ -92,9 +94,10 @@ class RankBatch(msgspec.Struct, frozen=True, eq=False):
         an escape, are read one by one.
         """
         if not len(traits):
-            return self.ranks.take(rows, axis=0)
+            # Of one event there is one row.
+            return self.ranks if len(rows) == len(self.ranks) == 1 else self.ranks.take(rows, axis=0)
         starts = self.starts if self.starts is not None else np.zeros(self.ranks.shape[::-1], np.int64)
-        points = np.empty((len(rows), self.ranks.shape[1] + len(traits)), np.int64)
+        points = np.empty((len(rows), self.ranks.shape[1] + len(traits)), _INT)
         if place_points(self.ranks, starts, rows, traits, points):
             for column, steps, dimension in traits.tolist():
                 left = (self.ranks[rows, column] != ABSENT) & (starts[column, rows] <= 0)
@@ -151,6 +154,10 @@ def decode(
     if hasattr(values, "buffers"):
         return decode_arrow(event_type, values, beside, schemas)
     given = cast(Sequence[bytes | None], values)
+    if len(given) == 1 and event_type.format == "json" and event_type.is_flat:
+        layout = _layout(event_type.attributes)
+        if layout.is_plain:
+            return _decode_one(event_type, given[0] or b"", layout)
     laid_out = _laid_out([value or b"" for value in given])
     if event_type.format == "json":
         return _decode(event_type, *laid_out, beside or {})
@@ -240,7 +247,9 @@ def warm(formats: Collection[Format] = ()) -> None:
     """Compile all that reads events, JSON and these formats, or load it from the cache, before a batch needs it."""
     decode(EventType("", (Attribute("a", "int"), Attribute("b", "category", values=("c",)))), [b"{}"])
     decode(EventType("", (Attribute("a", "int", path=("b", "c")),)), [b"{}"])
-    decode(EventType("", (Attribute("a", "text"),)), [b"{}"]).points(np.zeros(1, np.int64), np.array([[0, 1, 1]]), "a")
+    for several in ([b"{}"], [b"{}", b"{}"]):  # one by one, and a batch
+        batch = decode(EventType("", (Attribute("a", "text"),)), several)
+        batch.points(np.zeros(1, np.int64), np.array([[0, 1, 1]]), "a")
     for format in sorted(set(formats) - {"json"}):
         schema, value = two_texts(format)
         attributes = (Attribute("a", "text"), Attribute("b", "category", values=("c",)))
@@ -284,6 +293,8 @@ class _Layout:
     is_imprecise: bool
     categories: tuple[int, ...]
     """Their columns."""
+    is_plain: bool
+    """Whether no attribute is imprecise or a category."""
 
     @classmethod
     def of(cls, attributes: tuple[Attribute, ...]) -> _Layout:
@@ -291,7 +302,10 @@ class _Layout:
         kinds = np.array([KIND_CODES[attribute.kind] for attribute in attributes], np.int64)
         imprecise = np.array([attribute.imprecise is not None for attribute in attributes], bool)
         categories = tuple(i for i, attribute in enumerate(attributes) if attribute.kind == "category")
-        return cls(attributes, names, names.ctypes.data, offsets, kinds, imprecise, bool(imprecise.any()), categories)
+        is_imprecise = bool(imprecise.any())
+        is_plain = not is_imprecise and not categories
+        at = names.ctypes.data
+        return cls(attributes, names, at, offsets, kinds, imprecise, is_imprecise, categories, is_plain)
 
 
 _LAYOUTS: dict[int, _Layout] = {}
@@ -372,6 +386,18 @@ def _laid_out(values: list[bytes]) -> tuple[Bytes, Ints]:
 
 
 # --- reading ------------------------------------------------------------------------------------------------
+
+
+def _decode_one(event_type: EventType, value: bytes, layout: _Layout) -> RankBatch:
+    """One flat document, as `_decode` reads it; here calls cost most, and there are as few as can be."""
+    d, data = len(layout.kinds), np.frombuffer(value, _BYTE)
+    offsets, starts, lows = np.empty(2, _INT), np.empty((d, 1), _INT), np.empty((1, d), _INT)
+    valid = np.empty(1, _BOOL)
+    if read_one(
+        data, layout.names_at, layout.name_offsets, layout.kinds, layout.imprecise, offsets, starts, lows, valid
+    ):
+        return _decode(event_type, data, offsets, {})
+    return RankBatch(lows, valid, None, data, offsets, _read_flat, starts=starts)
 
 
 def _decode(

@@ -221,6 +221,16 @@ def test_an_owner_of_many_boxes_is_reported_once(kind):
     assert matches.rows.tolist() == [0] * 100 + [2] * 100
 
 
+@pytest.mark.parametrize("n", [127, 128, 129, 255, 256, 257, 1000])
+def test_a_few_points_that_match_much(kind, n):
+    """However many pairs a small batch has, each is found: there is room for some at once, and for all in the end."""
+    matcher = kind(Boxes(np.zeros((n, 2), np.int64), np.full((n, 2), 9, np.int64)), np.arange(n)[::-1])
+    for points in (np.array([[1, 1]]), np.array([[99, 0], [0, 9], [3, 3]])):
+        matches, hit = matcher.match(points), [i for i, point in enumerate(points) if point[0] < 10]
+        assert matches.ids.tolist() == [*range(n)] * len(hit)
+        assert matches.rows.tolist() == [i for i in hit for _ in range(n)]
+
+
 def test_no_boxes_and_no_points(kind):
     """An empty matcher answers, and an empty batch is answered."""
     none = kind(Boxes.empty(2), np.empty(0, np.int64))

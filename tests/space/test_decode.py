@@ -42,6 +42,8 @@ IMPRECISE = EventType(
         Attribute("té", "text"),
     ),
 )
+PLAIN = EventType("plain", tuple(attribute for attribute in TYPE.attributes if attribute.kind != "category"))
+"""No category and nothing imprecise: of such a type one event alone is read in one call."""
 
 
 # --- the oracle: docs/messages.md and docs/filters.md, naively ----------------------------------------------
@@ -262,6 +264,26 @@ def test_imprecise_events_are_boxes(values: list[bytes]) -> None:
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
+@given(EVENTS)
+def test_one_event_alone(value: bytes) -> None:
+    """An event of a plain type has the ranks of the oracle, and all else that it has in a batch of two."""
+    assert_one_as_two(value)
+
+
+def assert_one_as_two(value: bytes) -> None:
+    one, two = decode(PLAIN, [value]), decode(PLAIN, [value, value])
+    assert_as_oracle(PLAIN, [value], one)
+    assert one.offsets.tolist() == [0, len(value)]
+    assert one.valid.tolist() == two.valid[:1].tolist()
+    # an address is negative where the text has an escape
+    where = [
+        [abs(start) - batch.data.ctypes.data if start else None for start in batch.starts[:, 0].tolist()]
+        for batch in (one, two)
+    ]
+    assert where[0] == where[1]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.lists(NUMBERS, min_size=1, max_size=20))
 def test_numbers_are_the_nearest_double(numbers: list[str]) -> None:
     """Every number in decimal has exactly the rank of the double (or integer) Python reads."""
@@ -309,6 +331,8 @@ def test_mutated_events() -> None:
         batch = decode(event_type, values)
         assert_as_oracle(event_type, values, batch)
         assert 2_000 < batch.valid.sum() < 28_000, "mutations must make both"
+    for value in values[:3000]:
+        assert_one_as_two(value)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
