@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from state.advertisements.filter_index import FilterIndex
-from state.advertisements.filter_programs import Asked, overlapping
+from state.advertisements.filter_programs import DEPTH_MAX, Asked, Stored, Trees, word_of_tree
 from state.advertisements.normal import Normal
 from state.kernels import njit
 
@@ -33,6 +33,20 @@ def _count(
     for number in violating:
         for i in range(start[number], start[number + 1]):
             hits[trees[i]] += 1
+
+
+@njit
+def _evaluate(
+    trees: Trees, stored: Stored, asked: Asked, words: NDArray[np.int64], passed: NDArray[np.bool_], first: bool
+) -> int:
+    """Mark in `passed` those of the trees that are not marked yet and true, or stop at the first one and return it."""
+    stack = np.empty(DEPTH_MAX, np.int64)
+    for tree in range(len(passed)):
+        if trees.length[tree] >= 0 and not passed[tree] and word_of_tree(tree, trees, stored, asked, words, stack):
+            if first:
+                return tree
+            passed[tree] = True
+    return len(passed)
 
 
 class CountingSnapshot:
@@ -92,7 +106,7 @@ class CountingSnapshot:
         words[violating] = 0
         passed = ~candidates
         trees, stored = self._index.trees(self._group), self._index.stored()
-        row, _ = overlapping(trees, stored, _ONE_BIT, words, passed, first, len(passed))
+        row = _evaluate(trees, stored, _ONE_BIT, words, passed, first)
         if first:
             return np.arange(len(passed)) == row
         return passed & candidates

@@ -24,12 +24,14 @@ from state.advertisements.filter_programs import (
     BITS,
     UNKNOWN,
     Asked,
+    ByShape,
     ShapeTable,
     Stored,
     Trees,
     all_overlapping,
+    by_shape,
     candidates,
-    overlapping,
+    first_overlapping,
 )
 from state.advertisements.normal import Leaf, Normal
 from state.advertisements.predicates import PredicateTable
@@ -79,6 +81,8 @@ class FilterIndex:
         self._place: dict[str, tuple[str, int]] = {}
         self._filters: dict[str, Normal] = {}
         self._memo = np.empty(0, np.int64)
+        self._by_shape: dict[str, ByShape] = {}
+        """By group, while nothing changes: its trees, those of one shape together."""
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -97,6 +101,7 @@ class FilterIndex:
         """Add a filter; one that was there under this id is replaced."""
         self.remove(id)
         self.changes += 1
+        self._by_shape.clear()
         self._filters[id] = filter
         if filter.never:
             return  # overlaps nothing: it needs no place
@@ -111,6 +116,7 @@ class FilterIndex:
         if self._filters.pop(id, None) is None:
             return False
         self.changes += 1
+        self._by_shape.clear()
         place = self._place.pop(id, None)
         if place is not None:
             name, row = place
@@ -149,16 +155,21 @@ class FilterIndex:
         hits = {name: np.zeros(group.rows.size, bool) for name, group in self.groups.items()}
         for asked, memo in self._questions(filter):
             for name, group in self.groups.items():
-                self.evaluated += all_overlapping(self.trees(group), self.stored(), asked, memo, hits[name])
+                order = self._in_order(name)
+                all_overlapping(self.trees(group), self.stored(), asked, memo, order, hits[name])
+                self.evaluated += len(order[0])
         return {name: np.flatnonzero(hit) for name, hit in hits.items()}
+
+    def _in_order(self, name: str) -> ByShape:
+        if name not in self._by_shape:
+            self._by_shape[name] = by_shape(self.trees(self.groups[name]))
+        return self._by_shape[name]
 
     def _first(self, filter: Normal) -> dict[str, list[str]]:
         rows = {name: group.rows.size for name, group in self.groups.items()}
         for asked, memo in self._questions(filter):
             for name, group in self.groups.items():
-                rows[name], evaluated = overlapping(
-                    self.trees(group), self.stored(), asked, memo, _NO_HITS, True, rows[name]
-                )
+                rows[name], evaluated = first_overlapping(self.trees(group), self.stored(), asked, memo, rows[name])
                 self.evaluated += evaluated
         return {name: [self.groups[name].ids[row]] for name, row in rows.items() if row < self.groups[name].rows.size}
 
@@ -220,6 +231,8 @@ class FilterIndex:
         assert np.array_equal(shape_uses, self.shapes.uses[: len(shape_uses)])
         assert sum(len(group.rows) for group in self.groups.values()) == len(self._place)
         assert {id for id, filter in self._filters.items() if not filter.never} == set(self._place)
+        for name, (order, ends) in self._by_shape.items():
+            assert all(map(np.array_equal, (order, ends), by_shape(self.trees(self.groups[name]))))
 
     def stored(self) -> Stored:
         """The predicates as the kernels see them."""
@@ -267,6 +280,3 @@ class FilterIndex:
                     word &= ~mask
             memo[number] = word
         return memo
-
-
-_NO_HITS = np.zeros(0, bool)

@@ -127,6 +127,10 @@ class Trees(NamedTuple):
     skips: Offsets
 
 
+ByShape = tuple[Ints, Ints]
+"""Trees in an order in which those of one shape stand together, and where those of each shape end."""
+
+
 @njit
 def word_of(number: int, memo: Ints, stored: Stored, asked: Asked) -> int:
     """Compute the conjunctions that do not violate a stored predicate, and keep it in the memo."""
@@ -151,69 +155,63 @@ def word_of(number: int, memo: Ints, stored: Stored, asked: Asked) -> int:
 
 
 @njit
-def overlapping(
-    trees: Trees,
-    stored: Stored,
-    asked: Asked,
-    memo: Ints,
-    hits: Bools,
-    first: bool,
-    limit: int,
-) -> tuple[int, int]:
-    """Find the trees below `limit` that overlap the filter that asks: mark them in `hits`, or stop at the first one.
-
-    Return the first one (`limit` if there is none or all were asked for) and how many trees were evaluated. Trees that
-    `hits` marks already are passed over; with `first` it may be empty. Cost: one look at each leaf that is reached.
-    """
+def word_of_tree(tree: int, trees: Trees, stored: Stored, asked: Asked, memo: Ints, stack: Ints) -> int:
+    """The conjunctions of the filter that asks that a tree overlaps. Cost: one look at each leaf that is reached."""
     start, length, leaves, op_start, op_length, ops, reads, skips = trees
+    leaf = start[tree]
+    shape = leaves[leaf + length[tree] - 1]
+    origin = op_start[shape]
+    step, end = origin, origin + op_length[shape]
+    alive = asked.full
+    depth = 0
+    while step < end:
+        op = ops[step]
+        if op <= OR_LEAF:
+            number = leaves[leaf + reads[step]]
+            word = memo[number]
+            if word == UNKNOWN:
+                word = word_of(number, memo, stored, asked)
+            alive = alive & word if op == AND_LEAF else alive | word
+        elif op == OPEN_OR:
+            stack[depth] = alive
+            depth += 1
+            alive = 0
+        elif op == CLOSE_OR:
+            depth -= 1
+            alive &= stack[depth]
+        elif op == OPEN_AND:
+            stack[depth] = alive
+            alive = stack[depth - 1] & ~alive
+            depth += 1
+        else:
+            depth -= 1
+            alive |= stack[depth]
+        step = origin + skips[step] if alive == 0 and skips[step] else step + 1
+    return alive
+
+
+@njit
+def first_overlapping(trees: Trees, stored: Stored, asked: Asked, memo: Ints, limit: int) -> tuple[int, int]:
+    """Find the first tree below `limit` that overlaps the filter that asks.
+
+    Return it (`limit` if there is none) and how many trees were evaluated. Cost: one look at each leaf that is reached.
+    """
     stack = np.empty(DEPTH_MAX, np.int64)
     evaluated = 0
-    passing = len(hits) > 0
     for tree in range(limit):
-        if length[tree] < 0 or (passing and hits[tree]):
+        if trees.length[tree] < 0:
             continue
         evaluated += 1
-        leaf = start[tree]
-        shape = leaves[leaf + length[tree] - 1]
-        origin = op_start[shape]
-        step, end = origin, origin + op_length[shape]
-        alive = asked.full
-        depth = 0
-        while step < end:
-            op = ops[step]
-            if op <= OR_LEAF:
-                number = leaves[leaf + reads[step]]
-                word = memo[number]
-                if word == UNKNOWN:
-                    word = word_of(number, memo, stored, asked)
-                alive = alive & word if op == AND_LEAF else alive | word
-            elif op == OPEN_OR:
-                stack[depth] = alive
-                depth += 1
-                alive = 0
-            elif op == CLOSE_OR:
-                depth -= 1
-                alive &= stack[depth]
-            elif op == OPEN_AND:
-                stack[depth] = alive
-                alive = stack[depth - 1] & ~alive
-                depth += 1
-            else:
-                depth -= 1
-                alive |= stack[depth]
-            step = origin + skips[step] if alive == 0 and skips[step] else step + 1
-        if alive:
-            if first:
-                return tree, evaluated
-            hits[tree] = True
+        if word_of_tree(tree, trees, stored, asked, memo, stack):
+            return tree, evaluated
     return limit, evaluated
 
 
 @njit
-def all_overlapping(trees: Trees, stored: Stored, asked: Asked, memo: Ints, hits: Bools) -> int:
-    """Mark in `hits` all trees that overlap the filter that asks; return how many were evaluated.
+def all_overlapping(trees: Trees, stored: Stored, asked: Asked, memo: Ints, by_shape: ByShape, hits: Bools) -> None:
+    """Mark in `hits` all trees that overlap the filter that asks.
 
-    Guarantee: the answers of `overlapping`. Trees that `hits` marks already are passed over.
+    `by_shape`: what `by_shape` says of these trees. Guarantee: those that `word_of_tree` leaves a bit of.
     Cost: a nanosecond or two for each leaf. Trees of one shape go through its program side by side, a block at a time,
     so that nothing but the words differs from one to the next; no step is skipped, for a skip that is guessed wrong
     costs more than it saves. That is worth the while where most trees are asked, and not for the first that overlaps.
@@ -221,7 +219,7 @@ def all_overlapping(trees: Trees, stored: Stored, asked: Asked, memo: Ints, hits
     for number in range(len(memo)):
         if memo[number] == UNKNOWN and stored.length[number] >= 0:
             word_of(number, memo, stored, asked)
-    order, ends = _by_shape(trees, hits)
+    order, ends = by_shape
     alive, stack = np.empty(BLOCK, np.int64), np.empty((DEPTH_MAX, BLOCK), np.int64)
     begin = 0
     for shape in range(len(ends)):
@@ -232,21 +230,20 @@ def all_overlapping(trees: Trees, stored: Stored, asked: Asked, memo: Ints, hits
                 if alive[i]:
                     hits[block[i]] = True
         begin = ends[shape]
-    return len(order)
 
 
 @njit
-def _by_shape(trees: Trees, hits: Bools) -> tuple[Ints, Ints]:
-    """The trees that are not marked, those of one shape together, and where those of each shape end."""
+def by_shape(trees: Trees) -> ByShape:
+    """The trees, those of one shape together, and where those of each shape end."""
     start, length, leaves = trees.start, trees.length, trees.leaves
     ends = np.zeros(len(trees.op_start) + 1, np.int64)
     for tree in range(len(start)):
-        if length[tree] >= 0 and not hits[tree]:
+        if length[tree] >= 0:
             ends[leaves[start[tree] + length[tree] - 1] + 1] += 1
     ends = np.cumsum(ends)
     order = np.empty(ends[-1], np.int64)
     for tree in range(len(start)):
-        if length[tree] >= 0 and not hits[tree]:
+        if length[tree] >= 0:
             shape = leaves[start[tree] + length[tree] - 1]
             order[ends[shape]] = tree
             ends[shape] += 1

@@ -46,6 +46,7 @@ filters have half of it; printing may make them longer."""
 WORDINGS_MAX = 4096
 """Wordings of a type that are remembered as they were read."""
 _STAMP_BYTES = 16
+_NO_ROWS = np.empty(0, np.int64)
 
 
 class Asked(NamedTuple):
@@ -97,6 +98,8 @@ class Side:
         self._trees = FilterIndex(event_type)
         self._starts: Ints | None = None
         """Where the boxes of each tree begin, by its row, while nothing changes."""
+        self._names: set[str] = set()
+        """The ids of all trees, as long."""
 
     def __len__(self) -> int:
         return len(self.asked)
@@ -131,7 +134,7 @@ class Side:
         found = self._trees.overlapping(question, first=True).get("", [])
         if not found or self._worded.touching(self._worded.starts(found), boxes).all():
             return bool(found)
-        return bool(self._fitting(question, boxes))  # the one that was found lies elsewhere: all are asked for
+        return len(self._fitting(question, boxes)) > 0  # the one that was found lies elsewhere: all are asked for
 
     def all(self, asked: Asked) -> set[str]:
         """The ids of all filters that overlap `asked`."""
@@ -140,7 +143,8 @@ class Side:
         if asked.wording is None:
             found |= _meeting(self._worded, boxes)
         else:
-            found.update(self._fitting(self._wordings.read(asked.wording), boxes))
+            fitting = self._named(self._fitting(self._wordings.read(asked.wording), boxes))
+            found = found | fitting if found else fitting
         return found
 
     def _sound(self, asked: Asked) -> Boxes:
@@ -149,18 +153,31 @@ class Side:
         never = asked.wording is not None and self._wordings.read(asked.wording).never
         return Boxes.empty(boxes.d) if never else boxes
 
-    def _fitting(self, question: Normal, boxes: Boxes) -> list[str]:
-        """The filters with a wording that overlap both in words and in boxes."""
+    def _fitting(self, question: Normal, boxes: Boxes) -> Ints:
+        """The rows of the trees that overlap both in words and in boxes."""
         found = self._trees.rows(question)
         if not found:
-            return []
+            return _NO_ROWS
         rows, group = found[""], self._trees.groups[""]
         if self._starts is None:
             there = np.flatnonzero(group.rows.count[: group.rows.size] >= 0)
-            self._starts = np.zeros(group.rows.size, np.int64)
-            self._starts[there] = self._worded.starts(group.ids[there].tolist())
-        near: list[str] = group.ids[rows[self._worded.touching(self._starts[rows], boxes)]].tolist()
-        return near
+            names = group.ids[there].tolist()
+            self._starts, self._names = np.zeros(group.rows.size, np.int64), set(names)
+            self._starts[there] = self._worded.starts(names)
+        return rows[self._worded.touching(self._starts[rows], boxes)]
+
+    def _named(self, rows: Ints) -> set[str]:
+        """The ids of some trees: of most, a copy of all without the others, which costs a third."""
+        if not len(rows):
+            return set()
+        group = self._trees.groups[""]
+        if 2 * len(rows) < len(self._names):
+            return set(group.ids[rows].tolist())
+        others = group.rows.count[: group.rows.size] >= 0
+        others[rows] = False
+        found = self._names.copy()
+        found.difference_update(group.ids[others.nonzero()[0]].tolist())
+        return found
 
     def check(self) -> None:
         """Assert every invariant."""
@@ -171,6 +188,7 @@ class Side:
         assert set(self._worded.entries) == worded
         assert set(self._trees.ids()) == {id for id, boxes in self._worded.entries.items() if len(boxes)}
         assert set(self._plain.entries) == self.asked.keys() - worded
+        assert self._starts is None or self._names == set(self._trees.ids())
 
 
 def _meeting(rows: EntryRows, boxes: Boxes) -> set[str]:
