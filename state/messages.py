@@ -67,8 +67,7 @@ class Output:
     """None: Kafka chooses."""
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(msgspec.Struct, frozen=True, gc=False):
     """A control event that is well formed: a subscription or an advertisement, or its withdrawal.
 
     `owner` is the client of a subscription or the publisher of an advertisement; None on a withdrawal.
@@ -98,6 +97,8 @@ class Registration:
 
 def header_bytes(headers: Headers) -> int:
     """Bytes of headers with what Kafka adds to each."""
+    if not headers:
+        return 0
     names = sum(len(name.encode("utf-8", "replace")) for name, _ in headers)
     return names + sum(len(value or b"") for _, value in headers) + HEADER_OVERHEAD_BYTES * len(headers)
 
@@ -167,7 +168,8 @@ def read_registration(record: Record, config: Config) -> Registration:
         raise HilcastError("unknown-broker", f"{broker!r} is not a broker of this overlay")
     if type_name not in config.types:
         raise HilcastError("unknown-type", f"{type_name!r} is not a configured event type")
-    if any(name == TRUNCATED for name, _ in record.headers) or content_bytes(record) > INBOX_BYTES_MAX:
+    truncated = record.headers and any(name == TRUNCATED for name, _ in record.headers)
+    if truncated or content_bytes(record) > INBOX_BYTES_MAX:
         raise HilcastError("too-large", f"key, value and headers have more than {INBOX_BYTES_MAX} bytes")
     if record.value is None:
         version = _header_version(record.headers)

@@ -6,6 +6,7 @@ becomes a float in pandas.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -37,6 +38,8 @@ RECORD = "record"
 TOPIC_ID = "topic_id"
 FIELDS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", TOPIC_ID)
 """What it begins with, numbers as text; then come the names of its headers, and as many values."""
+COLLECTED_EVERY = 64
+"""Batches after which garbage is looked for among all that a worker holds; in between only among what is new."""
 _log = logger("redis")
 _control_log = logger("control")
 
@@ -51,6 +54,8 @@ class _Worker:
         self.redis = RedisIndex(boot.config, keys=self.keys.current)
         self.topics = TopicKeeper(boot.config)
         self.destinations = Destinations(self.topics, _log.warning)
+        self.collected = -COLLECTED_EVERY
+        """The batch after which garbage was last looked for everywhere."""
         self.hand = Hand(boot.config, self.redis, "control") if boot.careful else None
         self.context = Context(
             boot.config,
@@ -65,7 +70,19 @@ class _Worker:
     def at(self, batch: int) -> Context:
         """The context of one key in a batch, with the keys as they are now."""
         self.context.keyring = self.keys.current()
+        if not self.collected <= batch < self.collected + COLLECTED_EVERY:
+            self.collected = batch
+            gc.unfreeze()
         return self.context.at(self.boot.generation, batch)
+
+    def rest(self, batch: int) -> None:
+        """Keep what is held out of sight of the collector, which PySpark calls after every task.
+
+        Parts and their entries are millions of objects, to be looked at for half a second a task, and refer to nothing
+        that refers to them. What is garbage already, and in a cycle, waits until all is looked at again.
+        """
+        if batch != self.collected:
+            gc.freeze()
 
     def ensure(self, topics: set[str]) -> None:
         """Have these delivery topics. One that cannot be made any more is closed by the driver (`closed.py`)."""
@@ -107,7 +124,8 @@ def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: Gro
     worker = _worker(boot)
     rows = [row for frame in frames for row in frame[RECORD]]
     records = [_record(*row) for row in rows]
-    context = worker.at(_batch())
+    batch = _batch()
+    context = worker.at(batch)
     if boot.config.security.own:
         # a client's own inbox may have come since this life began: the source says which one it read
         read = dict.fromkeys((row[0], row[len(FIELDS) - 1]) for row in rows)  # in their order: the last one counts
@@ -116,6 +134,7 @@ def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: Gro
         _apply_carefully(worker, worker.hand, key[0], records, state, context)
     elif outputs := _applied(worker, key[0], records, state, context).outputs:
         yield _frame(outputs)
+    worker.rest(batch)
     dying.at("control-after-sink", after_s=0.05)
 
 

@@ -25,6 +25,7 @@ import msgspec
 
 from state import formats
 from state.compiled_part import LocalEntry
+from state.control import journal
 from state.control.context import Context, Result
 from state.control.facts import Fact, Kind, Name, decode_fact, encode_fact, ending
 from state.control.placement import Placement, Placing
@@ -52,9 +53,10 @@ from state.names import parted
 from state.space.boxes import Boxes
 from state.space.packing import pack
 
-FORMAT = 3
-"""3: filters that imprecise events cannot be held against are refused, those of before too."""
+FORMAT = 4
+"""3: filters that imprecise events cannot be held against are refused, those of before too. 4: compressed."""
 
+WHAT = "the state of a home key"
 COUNTED = ("not-yours", "sink-refused", "over-quota")
 """Refusals that are counted by code as well: somebody tries what he may not."""
 Entry = LocalEntry | Advertised
@@ -462,7 +464,7 @@ class Home:
 
     def encoded(self) -> bytes:
         """The state of this key, packed."""
-        return formats.write(FORMAT, self.state)
+        return encode_state(self.state)
 
     def _told(self, part: str, outbox: Outbox) -> list[tuple[str, Change]]:
         snapshot = part in self.snapshots
@@ -504,5 +506,16 @@ def _answer_kind(fact: Fact) -> str:
     return "accepted" if fact.live else fact.ended or "withdrawn"
 
 
+def encode_state(state: HomeState) -> bytes:
+    """Compressed: facts look much alike, and all of them go through Spark, there and back, whenever one changes."""
+    return journal.sealed(FORMAT, msgspec.msgpack.encode(state))
+
+
 def decode_state(blob: bytes) -> HomeState:
-    return formats.read("the state of a home key", FORMAT, blob, HomeState)
+    packed, end = journal.opened(FORMAT, blob, WHAT)
+    if end != len(blob):
+        raise formats.unreadable(WHAT, f"{len(blob)} bytes, {end} expected")
+    try:
+        return msgspec.msgpack.decode(packed, type=HomeState)
+    except formats.UNREADABLE as error:
+        raise formats.unreadable(WHAT, str(error)) from error

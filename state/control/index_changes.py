@@ -127,13 +127,9 @@ COUNTED = ("subscriptions", "residual")
 
 def _counted(entries: Iterable[LocalEntry]) -> Counter[str]:
     """How many subscriptions, bytes of their boxes' lower corners, and filters still to be asked there are."""
-    counts: Counter[str] = Counter()
-    for entry in entries:
-        if entry.geometry.size:
-            counts["subscriptions"] += 1
-            counts["boxes"] += len(entry.geometry.lows)
-            counts["residual"] += entry.residual is not None
-    return counts
+    some = [(len(lows), entry.residual) for entry in entries if (lows := entry.geometry.lows)]
+    residual = sum([text is not None for _, text in some])
+    return Counter({"subscriptions": len(some), "boxes": sum([size for size, _ in some]), "residual": residual})
 
 
 def _size(entries: Iterable[Entry]) -> int:

@@ -43,7 +43,7 @@ SEALED_SHARE = 4
 """Everything is sealed once what was heard since is longer than this part of it."""
 SEALED_MIN = 16 * 1024
 """Bytes, packed, below which everything is sealed at every step."""
-KEPT_BYTES_MAX = 32 * 1024 * 1024
+KEPT_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of state, packed and not compressed, whose parts a process keeps; unpacked they take many times as much."""
 STAMP_BYTES = 16
 WHAT = "the state of a part"
@@ -59,28 +59,28 @@ T = TypeVar("T")
 
 
 def sealed(format: int, packed: bytes) -> bytes:
-    """A state of which everything is packed."""
+    """A state of which everything is packed; also that of a home key, which is so at every step."""
     compressed: bytes = _codec.compress(packed, asbytes=True)
     return _HEAD.pack(format, len(packed), len(compressed)) + compressed
 
 
-def opened(format: int, blob: bytes) -> tuple[bytes, int]:
+def opened(format: int, blob: bytes, what: str = WHAT) -> tuple[bytes, int]:
     """What was packed when the state was last sealed, and where the steps begin.
 
     >>> opened(3, sealed(3, b"everything") + b"steps")[0]
     b'everything'
     """
-    formats.opened(WHAT, format, blob)
+    formats.opened(what, format, blob)
     if len(blob) < _HEAD.size:
-        raise formats.unreadable(WHAT, f"{len(blob)} bytes")
+        raise formats.unreadable(what, f"{len(blob)} bytes")
     _, size, length = _HEAD.unpack_from(blob)
     end = _HEAD.size + length
     if end > len(blob) or size > COMPRESSED_MAX * length:
-        raise formats.unreadable(WHAT, f"{size} bytes compressed to {length}, of {len(blob)}")
+        raise formats.unreadable(what, f"{size} bytes compressed to {length}, of {len(blob)}")
     try:
         return _codec.decompress(blob[_HEAD.size : end], size, asbytes=True), end
     except (OSError, pyarrow.ArrowException) as error:
-        raise formats.unreadable(WHAT, str(error)) from error
+        raise formats.unreadable(what, str(error)) from error
 
 
 def weight(blob: bytes) -> int:

@@ -27,8 +27,10 @@ one, what it is told stands for more than the wordings say, and it is told geome
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice, repeat
 from typing import TypeVar
+from weakref import proxy
 
 import msgspec
 import numpy as np
@@ -40,7 +42,7 @@ from state.control.context import Context, Result
 from state.control.fates import READABLE_MAX, READABLE_RANGED_MAX, count, fates
 from state.control.index_changes import IndexChanges
 from state.control.journal import Heard
-from state.control.overlap import Asked
+from state.control.overlap import Asked, Side
 from state.control.protocol import Advertised, Change, Entry, Resync, encode
 from state.control.selection import ADVERTISED, ASKED, Selection, empty_side
 from state.control.streams import Incoming, Outbox, Position
@@ -114,13 +116,14 @@ class Part:
         """By interface: ids of advertisements, with what they are now or None."""
         self.ads_before: dict[str, dict[str, Advertised]] = {}
         """By interface: those of them that there were before this batch, as they were."""
+        this = proxy(self)  # no cycle: what is kept no longer is gone at once, however rarely garbage is collected
         self.selection = Selection(
             str(key),
             self.state.selected,
             self.state.stamps,
             context.sides,
-            lambda: empty_side(self.type, context.wordings(key.type), self.ranges),
-            self._content,
+            partial(_empty_side, key.type, context),
+            lambda kind, interface: this._content(kind, interface),
         )
         self.snapshots: set[str] = set()
         """Neighbours that want everything."""
@@ -136,6 +139,8 @@ class Part:
         """Those that were unpacked in this batch."""
         self._moved: set[str] = set()
         """Neighbours whose reduction is ahead of its packed form."""
+        self._lasting: set[str] = set()
+        """Neighbours towards which this batch has changed the fate of no entry that there was before."""
         self.figures: dict[str, int] = {}
         if blob is not None:
             self.repeat(steps)
@@ -339,7 +344,8 @@ class Part:
     def finish(self) -> Result:
         """Decide what each neighbour must now hold, say what changed of the index, and write down what was heard."""
         concerned = [n for n in self.neighbours if self._concerns(n)]
-        heard, touched = self._heard, sum(map(len, self.changed.values())) + sum(map(len, self.ads_changed.values()))
+        changed, heard = self.changed, self._heard
+        touched = sum(map(len, changed.values())) + sum(map(len, self.ads_changed.values()))
         ads = self._advertisements() if LOCAL in self.ads_changed else None
         before, since = self._index.taken(), self.state.stamp
         outputs = [Output(self.context.topics.control, to.encode(), encode(said)) for to, said in self.advance()]
@@ -352,7 +358,8 @@ class Part:
         elif self.dirty:
             result.index = compile_part(self.compiled())
         self.dirty = False
-        result.forwarding, result.reduced = self.forwarding(concerned), self.reduced(concerned)
+        result.forwarding = self.forwarding([n for n in concerned if self._shows(n, changed)])
+        result.reduced = self.reduced(concerned)
         self._figure("entries_touched", touched)
         self._figure("index_bytes_written", sum(map(len, result.deltas)) + len(result.index or b""))
         return result
@@ -373,6 +380,7 @@ class Part:
         for source in sorted(self.incoming.gaps):
             self.told.append((source, Resync(str(self.key), self.dialect)))
         outbox = Outbox(self.key, self.context.generation, self.dialect, self.state.sequences)
+        self._lasting = set()
         if self.type.advertisements:
             self._begin_selection()
         for neighbour in self.neighbours:
@@ -408,20 +416,35 @@ class Part:
         """Whether this batch can have changed what is forwarded to a neighbour."""
         return any(interface != neighbour for interface in self.changed) or neighbour in self.ads_changed
 
+    def _shows(self, neighbour: str, changed: Mapping[str, Mapping[str, Asked | None]]) -> bool:
+        """Whether what is shown of a neighbour can be another than before this batch.
+
+        Not so where entries only came, behind those that are shown, and nothing became of the others.
+        """
+        if neighbour not in self._lasting:
+            return True
+        shown = self._shown(neighbour)
+        others = [some for interface, some in changed.items() if interface != neighbour]
+        return any(None in some.values() or not shown.keys().isdisjoint(some) for some in others)
+
     def forwarding(self, neighbours: Iterable[str]) -> dict[str, dict[str, Fate]]:
         """What became of the entries offered to these neighbours; of many, the oldest are shown."""
-        shown = (READABLE_RANGED_MAX if self.ranges else READABLE_MAX) // max(1, len(self.neighbours))
         told = {}
         for neighbour in neighbours:
-            local = {id: e.travelling for id, e in islice(self.state.local.items(), shown)}
-            entries = dict(zip(self._names(LOCAL, list(local)), local.values(), strict=True))
-            for interface, received in self.state.received.items():
-                if interface != neighbour:
-                    some = {id: e.geometry for id, e in islice(received.items(), shown - len(entries))}
-                    entries |= zip(self._names(interface, list(some)), some.values(), strict=True)
             selected = self.selection.selected(neighbour) if self.type.advertisements else None
-            told[neighbour] = fates(self.reduction(neighbour), entries, selected)
+            told[neighbour] = fates(self.reduction(neighbour), self._shown(neighbour), selected)
         return told
+
+    def _shown(self, neighbour: str) -> dict[str, Packed]:
+        """The entries offered to a neighbour that people are told of."""
+        shown = (READABLE_RANGED_MAX if self.ranges else READABLE_MAX) // max(1, len(self.neighbours))
+        local = {id: e.travelling for id, e in islice(self.state.local.items(), shown)}
+        entries = dict(zip(self._names(LOCAL, list(local)), local.values(), strict=True))
+        for interface, received in self.state.received.items():
+            if interface != neighbour:
+                some = {id: e.geometry for id, e in islice(received.items(), shown - len(entries))}
+                entries |= zip(self._names(interface, list(some)), some.values(), strict=True)
+        return entries
 
     def reduced(self, neighbours: Iterable[str]) -> dict[str, dict[str, int]]:
         """What the reductions towards these neighbours hold, in numbers (`fates.py`)."""
@@ -460,6 +483,8 @@ class Part:
         if not (added or removed or ads or snapshot):
             return
         delta = self._reduce(neighbour, added, removed)
+        if delta.lasting and not self.type.advertisements:
+            self._lasting.add(neighbour)
         entries, gone = self._told(neighbour, added, delta), list(delta.removed)
         if snapshot:
             entries, gone = self._everything_told(neighbour), []
@@ -535,7 +560,7 @@ class Part:
         if self.type.advertisements:
             return self.selection.let_through(neighbour, changes)
         there = {id: one for id, one in changes.items() if one is not None and len(one.geometry)}
-        return there, [id for id in changes if id not in there]
+        return there, [] if len(there) == len(changes) else [id for id in changes if id not in there]
 
     def _offered(self, neighbour: str) -> dict[str, Asked]:
         """Everything that the interfaces other than `neighbour` ask for."""
@@ -577,6 +602,11 @@ def opened_state(blob: bytes) -> tuple[PartState, int]:
         return msgspec.msgpack.decode(packed, type=PartState), steps
     except formats.UNREADABLE as error:
         raise formats.unreadable(journal.WHAT, str(error)) from error
+
+
+def _empty_side(type_name: str, context: Context) -> Side:
+    event_type = context.config.types[type_name]
+    return empty_side(event_type, context.wordings(type_name), forwards_ranges(event_type))
 
 
 def _packed(geometry: Geometry, asked: Asked | None) -> Packed:

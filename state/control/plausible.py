@@ -12,7 +12,7 @@ nobody's fault and are ignored, as they always were.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -160,14 +160,16 @@ def _of_items(key: Key, message: Change, context: Context) -> str | None:
     return None
 
 
-def _bad_local(key: Key, entries: Iterable[LocalEntry], context: Context) -> str | None:
+def _bad_local(key: Key, entries: Sequence[LocalEntry], context: Context) -> str | None:
     event_type, prefix = context.config.types[key.type], context.config.deployment.prefix
     d, imprecise = event_type.d, any(attribute.imprecise for attribute in event_type.attributes)
+    own, deliver = context.config.security.own, context.topics.deliver
+    all_placed = _are_all_boxes([*(e.geometry for e in entries), *(e.wider for e in entries if e.wider is not None)], d)
     for e in entries:
         named = ID.fullmatch(e.id) and NAME.fullmatch(e.client)
-        theirs = parted(e.id)[0] == (e.client if context.config.security.own else None)
-        known = e.destination == context.topics.deliver(e.client) or is_sink(e.destination, prefix)
-        placed = _are_boxes(e.geometry, d) and (e.wider is None or _are_boxes(e.wider, d))
+        theirs = parted(e.id)[0] == (e.client if own else None)
+        known = e.destination == deliver(e.client) or is_sink(e.destination, prefix)
+        placed = all_placed or (_are_boxes(e.geometry, d) and (e.wider is None or _are_boxes(e.wider, d)))
         decided = e.exact and not imprecise if e.residual is None else _is_filter(e.residual, event_type)
         if not (named and theirs and known and placed and decided):
             return e.id

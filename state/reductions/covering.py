@@ -30,6 +30,8 @@ class Covering(Withholding):
     (['narrow'], ('wide',))
     """
 
+    names_coverers = True
+
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
         super().__init__(domain)
         read(NoSettings, parameters)

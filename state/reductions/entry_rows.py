@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 
 import numpy as np
@@ -102,6 +102,17 @@ def entry_boxes(entry: Geometry) -> Boxes:
     boxes = entry.owned()
     assert len(boxes.lows) < 2 or _disjoint(boxes.lows, boxes.highs), "the boxes of one entry overlap"
     return boxes
+
+
+def entries_boxes(entries: Mapping[str, Geometry]) -> dict[str, Boxes]:
+    """`entry_boxes` of each; most have one box, in memory of their own."""
+    found = {}
+    for id, boxes in entries.items():
+        assert isinstance(boxes, Boxes)
+        lows = boxes.lows
+        plain = len(lows) == 1 and lows.flags.carray and boxes.highs.flags.carray
+        found[id] = boxes if plain else entry_boxes(boxes)
+    return found
 
 
 class EntryRows:

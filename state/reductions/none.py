@@ -17,6 +17,7 @@ class Unreduced(Withholding):
     """Forwards every entry that is not empty. Guarantee: exact. Cost: O(1) an entry."""
 
     retires = False
+    names_coverers = True
 
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
         super().__init__(domain)

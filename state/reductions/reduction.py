@@ -38,6 +38,8 @@ class Delta:
 
     added: dict[str, Geometry] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
+    lasting: bool = field(default=False, compare=False, repr=False)
+    """Whether every entry that there was before has the fate that it had; False: that is not known."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed)

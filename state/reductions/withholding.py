@@ -24,7 +24,7 @@ import msgspec
 
 from state import formats
 from state.formats import unreadable
-from state.reductions.entry_rows import EntryRows, entry_boxes, largest_first
+from state.reductions.entry_rows import EntryRows, entries_boxes, entry_boxes, largest_first
 from state.reductions.reduction import Decision, Delta, Fate
 from state.space.boxes import Boxes
 from state.space.packing import Geometry, PackedEntries, pack_numbers, unpack_entries, unpack_numbers
@@ -65,6 +65,8 @@ class Withholding(ABC):
     """Entries that come together from which on a method with a way to take in many takes it."""
     retires: bool = True
     """Whether an active entry that a new one contains is withdrawn."""
+    names_coverers: ClassVar[bool] = False
+    """Whether an entry's fate is another one only where some entry left, was replaced or retired."""
 
     def __init__(self, domain: Geometry) -> None:
         assert isinstance(domain, Boxes)
@@ -102,13 +104,13 @@ class Withholding(ABC):
         known = [id for id in added if id in active or id in passive]
         same = {id for id in known if self._entry(id) == added[id]}
         leaving += [id for id in known if id not in same]
-        news = {id: entry_boxes(boxes) for id, boxes in added.items() if id not in same}
-        again = self._take_out(leaving) if leaving else {}
+        news = entries_boxes({id: boxes for id, boxes in added.items() if id not in same} if same else added)
+        again, retired = self._take_out(leaving) if leaving else {}, self._counts["retired"]
         self._put_in_all(dict(largest_first(news | again, self._domain)))
         self._counts["promoted"] += sum(id in self._active for id in again)
         if leaving:
             self._settle()
-        return self._delta()
+        return self._delta(self.names_coverers and not leaving and self._counts["retired"] == retired)
 
     def _entry(self, id: str) -> Boxes | None:
         boxes = self._active.entries.get(id)
@@ -211,7 +213,7 @@ class Withholding(ABC):
             if coverer in self._covers:
                 del self._covers[coverer][id]
 
-    def _delta(self) -> Delta:
+    def _delta(self, lasting: bool = False) -> Delta:
         """The step from what the neighbour held to what is active now."""
         added: dict[str, Geometry] = {}
         removed = []
@@ -222,7 +224,7 @@ class Withholding(ABC):
             elif now is not None and (before is None or before != now):
                 added[id] = now
         self._before = {}
-        return Delta(added, tuple(removed))
+        return Delta(added, tuple(removed), lasting)
 
     # --- questions
 

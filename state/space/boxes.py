@@ -62,7 +62,7 @@ class Boxes(msgspec.Struct, frozen=True, eq=False, gc=False):
         return int(self.lows.shape[1])
 
     def __len__(self) -> int:
-        return int(self.lows.shape[0])
+        return len(self.lows)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Boxes):

@@ -9,7 +9,6 @@ from dataclasses import replace
 import msgspec
 import redis
 
-from state import formats
 from state.compiled_part import CompiledPart, LocalEntry, compile_part
 from state.config import parse
 from state.control import handle as core
@@ -543,7 +542,7 @@ def amendments_belong_to_the_beginning():
 def a_state_of_another_format_is_not_read():
     """States and messages of another version are never guessed at: they raise `state-format`."""
     blob = _state_with("a")
-    for read, good in ((part.decode_state, blob), (home.decode_state, formats.write(home.FORMAT, home.HomeState()))):
+    for read, good in ((part.decode_state, blob), (home.decode_state, home.encode_state(home.HomeState()))):
         assert not _unreadable(read, good)
         assert _unreadable(read, bytes([good[0] + 1]) + good[1:])
         assert _unreadable(read, good[:-1])

@@ -11,6 +11,7 @@ import redis
 
 from state.compiled_part import LocalEntry
 from state.config import parse
+from state.control import part
 from state.control.context import Context
 from state.control.facts import Fact
 from state.control.fates import HELD_BACK, READABLE_MAX, READABLE_RANGED_MAX
@@ -331,6 +332,48 @@ def test_many_entries_are_not_all_shown(reduction):
     bench.send(bench.change(local=entries))
     bound = READABLE_RANGED_MAX if reduction == "mics" else READABLE_MAX
     assert sum(map(len, bench.said.values())) == bound
+
+
+@pytest.mark.parametrize(("reduction", "parameters"), MODES)
+@pytest.mark.parametrize("advertisements", ["false", "true"])
+def test_what_is_not_said_again_is_still_true(reduction, parameters, advertisements, monkeypatch):
+    """A batch leaves out a neighbour only if what was said of it last is what the state would say now."""
+    monkeypatch.setattr(part, "READABLE_MAX", 12)
+    monkeypatch.setattr(part, "READABLE_RANGED_MAX", 12)
+    for seed in range(2):
+        rng, bench, last, ids = random.Random(seed), Bench(reduction, advertisements, parameters=parameters), 0, []
+        if advertisements == "true":
+            promised = [Advertised(f"{n}/ad", "p", "x < 6", pack(box(0, 0, 6, 8))) for n in "ac"]
+            bench.send(*(bench.change(f"{ad.id[0]}/t/cube:0", advertised=[ad]) for ad in promised))
+        for _ in range(20):
+            news = [f"s{last + i}" for i in range(rng.choice((1, 3, 33)))]
+            last += len(news)
+            again = rng.sample(ids, min(len(ids), 2)) if rng.random() < 0.3 else []
+            gone = [id for id in rng.sample(ids, min(len(ids), 3)) if id not in again] if rng.random() < 0.3 else []
+            ids = [id for id in ids if id not in gone] + news
+            boxes = {id: box(rng.randrange(5), rng.randrange(5), rng.choice((1, 1, 1, 3)), 1) for id in (*news, *again)}
+            if rng.random() < 0.1:
+                boxes[news[0]] = Boxes.empty(2)
+            if rng.random() < 0.3 and reduction != "mics":
+                entries = [Entry(f"a/r{last}.{i}", pack(box(rng.randrange(8), rng.randrange(8)))) for i in range(9)]
+                bench.send(bench.change("a/t/cube:0", entries=entries))
+                assert bench.said == part.Part(KEY, bench.state, bench.context).forwarding(bench.said)
+            local = [LocalEntry(id, "client", "topic", None, pack(one)) for id, one in boxes.items()]
+            bench.send(bench.change(local=local, removed=gone))
+            assert bench.said == part.Part(KEY, bench.state, bench.context).forwarding("ac")
+
+
+@pytest.mark.parametrize("reduction", ["none", "covering"])
+def test_what_is_behind_those_that_are_shown_says_nothing(reduction, monkeypatch):
+    """Entries that come behind those that are shown, and cover none, have nothing said of the part."""
+    monkeypatch.setattr(part, "READABLE_MAX", 4)
+    bench = Bench(reduction)
+    for i in range(8):
+        bench.subscribe(f"s{i}", box(i, 0))
+        assert set(bench.result.forwarding) == ({"a", "c"} if i < 2 else set())
+    bench.subscribe("wide", box(0, 0, 8, 1))
+    assert set(bench.result.forwarding) == (set() if reduction == "none" else {"a", "c"})
+    assert set(bench.result.reduced) == {"a", "c"}
 
 
 def test_redis_keeps_the_fates(services, unique):

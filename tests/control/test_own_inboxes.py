@@ -12,9 +12,11 @@ import pytest
 
 from state.compiled_part import LocalEntry
 from state.config import parse
+from state.control import journal
 from state.control.context import Context
 from state.control.facts import Kind, decode_fact
 from state.control.handle import handle
+from state.control.home import FORMAT as HOME_FORMAT
 from state.control.home import decode_state
 from state.control.protocol import Amend, Change, Expire, encode
 from state.control.quotas import MINUTE_MS, Quotas
@@ -355,7 +357,7 @@ def test_without_limits_the_state_has_no_trace_of_them():
     core = Core(parse(TEXT))
     core.say("alice", "s1", {"client": "alice", "filter": "x < 5"})
     (state,) = core.states.values()
-    assert set(msgspec.msgpack.decode(state[1:])) == {"facts", "travelling", "sequences"}
+    assert set(msgspec.msgpack.decode(journal.opened(HOME_FORMAT, state)[0])) == {"facts", "travelling", "sequences"}
 
 
 def test_what_came_by_other_inboxes_lies_dormant():
