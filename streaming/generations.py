@@ -33,6 +33,7 @@ from streaming import dying
 from streaming.boot import Boot
 from streaming.building import Estimate, Spark, build
 from streaming.checkpoint import Checkpoint, Generation
+from streaming.key_step import STATE_FORMAT
 from streaming.offsets import Offsets
 from streaming.registry import FactKey, RegistryReader, sinks
 from streaming.sampling import sample
@@ -46,7 +47,7 @@ _log = logger("generation")
 
 def fingerprint(config: Config) -> str:
     """What a generation is made for: configuration, formats, and the brokers that are hosted."""
-    return f"{config.fingerprint()}:{FORMATS}:{','.join(sorted(config.deployment.hosts))}"
+    return f"{config.fingerprint()}:{FORMATS}.{STATE_FORMAT}:{','.join(sorted(config.deployment.hosts))}"
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,15 @@
 """One key's records of one batch: from Spark's rows through the core to state, Redis and rows again.
 
 The state of a key is (format, version, blob): our own versioned bytes. Versions travel as bytes, since a nullable long
-becomes a float in pandas.
+becomes a float in pandas; the blob as base64, since what is bytes Spark writes for Python letter by letter, and what is
+text at once: that was a seventh of the JVM's time while 100,000 subscriptions were registered.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -31,8 +33,8 @@ from streaming.boot import Boot
 from streaming.careful import Hand
 from streaming.settings import QUERY_VARIABLE
 
-STATE = "format int, version binary, blob binary"
-STATE_FORMAT = 1
+STATE = "format int, version binary, blob string"
+STATE_FORMAT = 2
 RECORD = "record"
 """The column of a record: an array of bytes."""
 TOPIC_ID = "topic_id"
@@ -151,14 +153,14 @@ def _applied(worker: _Worker, key: str, records: list[Record], state: GroupState
         dying.at("control-after-redis")
     if result.state is not None:
         version = int.from_bytes(bytes(state.get[1]), "big") + 1 if state.exists else 1
-        state.update((STATE_FORMAT, version.to_bytes(8, "big"), result.state))
+        state.update((STATE_FORMAT, version.to_bytes(8, "big"), b64encode(result.state).decode()))
     _count(worker, result)
     return result
 
 
 def _handled(key: str, records: list[Record], state: GroupState, context: Context) -> Result:
     dying.of(lambda: ((record.place, record.value) for record in records), context.quarantined)
-    return handle(key, bytes(state.get[2]) if state.exists else None, records, context)
+    return handle(key, b64decode(state.get[2]) if state.exists else None, records, context)
 
 
 def _apply_carefully(

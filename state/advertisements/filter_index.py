@@ -64,7 +64,7 @@ class Group:
 class FilterIndex:
     """Filters under ids, in groups, with the predicates and shapes that they share.
 
-    Guarantee: `overlapping` is exact for normal forms without patterns, and never loses an overlap.
+    Guarantee: what overlaps is exact for normal forms without patterns, and never loses an overlap.
     Cost: adding and removing O(leaves), amortised; asking O(trees looked at * leaves reached), and microseconds for
     each distinct text that a pattern (other than a prefix) has to be tried on.
     """
