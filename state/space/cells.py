@@ -26,6 +26,7 @@ Quantile cells ([MICS09] §6.3) begin where a sample of publications says, finer
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -43,10 +44,12 @@ QUANTILES = 256
 _FIFTY_YEARS = 1_577_923_200_000_000  # 2000-01-01 to 2050-01-01
 
 
+@lru_cache(maxsize=1024)
 def uniform_starts(attribute: Attribute, k: int) -> Ranks:
     """Return where the 2^k uniform cells of an attribute begin; the table above says what uniform means.
 
-    Guarantee: sorted, `starts[0]` is ABSENT, and computed exactly, so equal on every machine.
+    Guarantee: sorted, `starts[0]` is ABSENT, and computed exactly, so equal on every machine. Not to be written to: it
+    is computed once, for the fractions of 2^10 cells take 0.4 ms and more.
 
     >>> uniform_starts(Attribute("volume", "int", min=0, max=999), 2).tolist()[1:]
     [250, 500, 750]
@@ -67,7 +70,9 @@ def uniform_starts(attribute: Attribute, k: int) -> Ranks:
         count = high_rank - low_rank + 1
         starts = [low_rank + ((c * count) >> k) for c in range(1, 2**k)]
     lowest = grid_span(attribute)[0]
-    return np.array([ABSENT, *(ABSENT if start <= lowest else start for start in starts)], np.int64)
+    cells = np.array([ABSENT, *(ABSENT if start <= lowest else start for start in starts)], np.int64)
+    cells.setflags(write=False)
+    return cells
 
 
 def _number(value: int | float | str | None) -> int | float:
