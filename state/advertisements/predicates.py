@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from sortedcontainers import SortedDict
 
-from state.advertisements.extents import END, Extent, disjoint
+from state.advertisements.extents import END, Extent, disjoint, is_points
 from state.advertisements.normal import Leaf
 from state.advertisements.rows import Pool, grown
 from state.arrays import Ints
@@ -136,6 +136,8 @@ class PredicateTable(Pool[Leaf]):
         """For each text of an attribute the predicates with a span that begins or ends there."""
         self._closed: dict[int, dict[int, None]] = {i: {} for i in self.orders}
         self._patterned: dict[int, dict[int, None]] = {i: {} for i in self.orders}
+        self._closed_patterned: dict[int, dict[int, None]] = {i: {} for i in self.orders}
+        """The closed ones without a pattern, all with one, and those that are both."""
         self.associations = 0
 
     def columns_of(self, leaf: Leaf) -> tuple[list[int], list[int]]:
@@ -177,13 +179,20 @@ class PredicateTable(Pool[Leaf]):
         return np.sort(numbers[apart])
 
     def special(self, leaf: Leaf) -> list[int]:
-        """The stored predicates that codes do not decide: patterns, and what may share a single text with a pattern."""
+        """The stored predicates that codes do not decide: two patterns, and one that shares but a single text.
+
+        One of two is closed where all that they share may be single texts, and then one has a pattern, or codes decide.
+        """
         if leaf.dimension not in self.orders:
             return []
-        patterned = self._patterned[leaf.dimension]
-        if leaf.extent.patterned:
-            return [*patterned, *self._closed[leaf.dimension]]
-        return list(patterned) if _closed(leaf.extent) else []
+        patterned, closed = self._patterned[leaf.dimension], _closed(leaf.extent)
+        if not leaf.extent.patterned:
+            return list(patterned if closed else self._closed_patterned[leaf.dimension])
+        if any(is_points((span,)) for span in leaf.extent.spans):
+            return list(self.of_dimension[leaf.dimension])
+        # besides, what begins at a text that the leaf ends with
+        begins = [self._bounding[leaf.dimension].get(high[:-1], {}) for _, high in leaf.extent.spans if high is not END]
+        return list({**patterned, **self._closed[leaf.dimension], **{n: None for at in begins for n in at}})
 
     def extent(self, number: int) -> Extent:
         """The values that a stored predicate allows."""
@@ -222,9 +231,10 @@ class PredicateTable(Pool[Leaf]):
     def _kept_in(self, leaf: Leaf) -> list[dict[int, None]]:
         kept = [self.of_dimension[leaf.dimension]]
         if leaf.dimension in self.orders:
+            closed = _closed(leaf.extent)
             if leaf.extent.patterned:
-                kept.append(self._patterned[leaf.dimension])
-            elif _closed(leaf.extent):
+                kept += [self._patterned[leaf.dimension], *([self._closed_patterned[leaf.dimension]] if closed else [])]
+            elif closed:
                 kept.append(self._closed[leaf.dimension])
         return kept
 
@@ -260,9 +270,9 @@ def _bounds(extent: Extent) -> list[str]:
 
 
 def _closed(extent: Extent) -> bool:
-    """Whether a span ends with a text that it holds: `<= 'a'`, `= 'a'`.
+    """Whether a span ends with a text that it holds: `<= 'a'`, `= 'a'`, `<= 'a' AND t LIKE '_'`.
 
-    All that it shares with a pattern may be that one text, which the pattern then decides (`LIKE 'a_'` and `<= 'a'`).
-    What a pattern's own span ends with it never holds, so no other span can share just one text with it.
+    All that it shares with another extent may be that one text, which a pattern of either then decides (`LIKE 'a_'` and
+    `<= 'a'`; the third above and `LIKE 'a%'`).
     """
     return any(isinstance(high, str) and high.endswith("\0") for _, high in extent.spans)

@@ -11,7 +11,7 @@ COMMANDS = {
     "mics over seeds": (mics.main, ["--scale", "0.02", "--seeds", "5", "figure12"]),
     "negative space": (
         negative_space.main,
-        ["--subscriptions", "600", "example", "bounds", "figure10", "figure11", "figure12"],
+        ["--subscriptions", "600", "example", "bounds", "table2", "figure10", "figure11", "figure12"],
     ),
     "probabilistic": (probabilistic.main, ["--runs", "10", "--subscriptions", "500", "figure5", "figure7", "figure9"]),
     "distribution": (distribution.main, ["topics"]),
