@@ -17,12 +17,13 @@ given is in the JVM as long as that job.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -102,7 +103,8 @@ class Builder:
 
     def restore(self, key: Key, facts: Iterable[tuple[Name, Fact]], rest: Rest) -> list[Told]:
         """Make a home key, seed it if it is ours, and return what parts are told."""
-        home = restored(key, facts, self.everyone)
+        with _uncollected():
+            home = restored(key, facts, self.everyone)
         if key.broker in self.context.hosts:
             self._seed(key, home.state)
             rest.add(home)
@@ -110,7 +112,8 @@ class Builder:
 
     def settle(self, part: Part, told: Iterable[Told]) -> None:
         """Make a part at all brokers of ours, put its index aside, and seed it."""
-        made = list(settled(part, told, self.context, self.everyone))
+        with _uncollected():
+            made = list(settled(part, told, self.context, self.everyone))
         self._publish(made)
         dying.at("generation-indexed")
         for one in made:
@@ -132,6 +135,22 @@ class Builder:
 
     def close(self) -> None:
         self.redis.close()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Have nobody look for garbage while a home or a part is made.
+
+    Its entries are very many objects that refer to nothing that refers to them; to look at all of them again and again
+    takes an eighth of the time.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def build(facts: Facts, boot: Boot, spark: Spark | None, progress: Progress) -> Rest:
