@@ -13,7 +13,7 @@ having the number of a pair of them, and texts are compressed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 import msgspec
@@ -175,13 +175,24 @@ _texts = msgspec.msgpack.Decoder(_Texts)
 
 def compile_part(part: CompiledPart) -> bytes:
     """Pack an index. Guarantee: equal parts give equal bytes, which `load_part` makes the same part of."""
+    return formats.write(FORMAT, _packed(part))
+
+
+def compile_stamped(part: CompiledPart, stamped: Callable[[bytes, bytes], bytes]) -> tuple[bytes, bytes]:
+    """Pack an index with a new stamp, which `stamped` makes of the one that it has and of what it is; both of them."""
+    stored = _packed(part)
+    stamp = stamped(part.stamp, formats.write(FORMAT, stored))
+    return formats.write(FORMAT, msgspec.structs.replace(stored, stamp=stamp)), stamp
+
+
+def _packed(part: CompiledPart) -> _Stored:
     pairs: dict[tuple[str, str], int] = {}
     recipients = [pairs.setdefault(pair, len(pairs)) for pair in zip(part.clients, part.destinations, strict=True)]
     written = msgspec.msgpack.encode(_Texts(part.ids, list(pairs), part.residuals, part.advertisements))
     is_long = len(written) >= COMPRESSED_MIN
     owners = np.frombuffer(part.owners, "<i4")
     assert (owners[1:] >= owners[:-1]).all(), "boxes stand in the order of their owners"
-    stored = _Stored(
+    return _Stored(
         d=part.d,
         texts=_codec().compress(written, asbytes=True) if is_long else written,
         texts_bytes=len(written) if is_long else 0,
@@ -193,7 +204,6 @@ def compile_part(part: CompiledPart) -> bytes:
         links={neighbour: _stored(packed) for neighbour, packed in part.links.items()},
         stamp=part.stamp,
     )
-    return formats.write(FORMAT, stored)
 
 
 def load_part(blob: bytes) -> CompiledPart:

@@ -33,6 +33,10 @@ class Overlay:
         """The brokers linked to this one, sorted."""
         return self._neighbours[broker]
 
+    def outward(self) -> Mapping[str, str | None]:
+        """Every broker, the nearest to the first one first, each with the one before it on the way from there."""
+        return _reached(self.brokers[0], self._neighbours)
+
     def path(self, origin: str, target: str) -> tuple[str, ...]:
         """The brokers on the way from one broker to another, both included. Cost: one walk over the tree."""
         return tuple(_path(origin, target, self._neighbours))

@@ -2,33 +2,36 @@
 
     facts by home key ──restore──┬─> seeds of the homes (Kafka)
                                  ├─> receipts, topics, faults ──> the driver
-                                 └─> what parts are told ──shuffle by part──settle──┬─> their index (Redis), aside
-                                                                                    └─> their seeds (Kafka)
+                                 └─> what parts are told ──the driver──settle──┬─> their index (Redis), aside
+                                                                               └─> their seeds (Kafka)
 
 Both ways go through the same `Builder`, and leave the same bytes (`state/control/rebuild.py`). By Spark the driver
-holds the facts, which it has anyway, and of the rest what it must say itself. A task that is done again writes the same
-again: a seed counts once, an index stands under its version. Homes and parts are done a few at a time, each by a job of
-its own: so many as leave a core to routing, and it is known how far all is.
+holds the facts, which it has anyway, what parts are told, compressed and less than these, and what it must say itself.
+A task that is done again writes the same again: a seed counts once, an index stands under its version. Homes and parts
+are done a few at a time, each by a job of its own: so many as leave a core to routing, and it is known how far all is.
 
 Why jobs of single partitions: Spark has no bound for how many tasks of one job run, and a task that has begun keeps its
-core.
+core. Why not a shuffle: it goes through Python once more, and its first stage is all chunks at once; and what a job is
+given is in the JVM as long as that job.
 """
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
+import pyarrow
 from py4j.protocol import Py4JError
-from pyspark import RDD, SparkContext, StorageLevel
+from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.util import _load_from_socket
 
@@ -65,7 +68,13 @@ Part = tuple[str, str]
 Progress = Callable[[str, int, int], None]
 Home = tuple[str, bytes]
 """A home key and its facts, packed."""
+Packed = tuple[int, bytes]
+"""Something packed: its length, and its compressed bytes."""
+F = TypeVar("F")
+G = TypeVar("G")
 _facts = msgspec.msgpack.Decoder(list[tuple[str, str, Fact]])
+_told = msgspec.msgpack.Decoder(list[tuple[str, bytes]])
+_codec = pyarrow.Codec("zstd", compression_level=1)
 
 
 @dataclass
@@ -94,7 +103,8 @@ class Builder:
 
     def restore(self, key: Key, facts: Iterable[tuple[Name, Fact]], rest: Rest) -> list[Told]:
         """Make a home key, seed it if it is ours, and return what parts are told."""
-        home = restored(key, facts, self.everyone)
+        with _uncollected():
+            home = restored(key, facts, self.everyone)
         if key.broker in self.context.hosts:
             self._seed(key, home.state)
             rest.add(home)
@@ -102,7 +112,8 @@ class Builder:
 
     def settle(self, part: Part, told: Iterable[Told]) -> None:
         """Make a part at all brokers of ours, put its index aside, and seed it."""
-        made = list(settled(part, told, self.context, self.everyone))
+        with _uncollected():
+            made = list(settled(part, told, self.context, self.everyone))
         self._publish(made)
         dying.at("generation-indexed")
         for one in made:
@@ -124,6 +135,22 @@ class Builder:
 
     def close(self) -> None:
         self.redis.close()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Have nobody look for garbage while a home or a part is made.
+
+    Its entries are very many objects that refer to nothing that refers to them; to look at all of them again and again
+    takes an eighth of the time.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def build(facts: Facts, boot: Boot, spark: Spark | None, progress: Progress) -> Rest:
@@ -178,68 +205,73 @@ class Spark:
     def built(self, facts: Facts, parts: Sequence[Part], boot: Boot, progress: Progress) -> Rest:
         """The same as in the driver."""
         chunks, total = _chunks(facts), sum(map(len, facts.values()))
-        sizes = [sum(len(facts[key]) for key in chunk) for chunk in chunks]
         tasks = min(len(parts), TASKS_MAX, 4 * self.width + len(chunks))
-        with self.as_builder():
-            packed = self.context.parallelize(
-                [[_packed(key, facts[key]) for key in chunk] for chunk in chunks], len(chunks)
-            )
-            homes = packed.mapPartitions(partial(_restore, boot, parts, tasks)).persist(StorageLevel.DISK_ONLY)
-            rests = homes.filter(_is_rest)
-            told = homes.filter(_is_told).partitionBy(tasks, int)
-            done = told.mapPartitionsWithIndex(partial(_settle, boot, parts, tasks))
-            for rdd in (rests, done):
-                rdd.getNumPartitions()  # what workers it is for is settled here
-        rest = Rest()
+        rest, done = Rest(), 0
+        told: list[list[Packed]] = [[] for _ in range(tasks)]
         try:
-            restored = 0
-            for n, (_, found) in self._each(rests):
-                restored += sizes[n]
+            homes = ([_packed(key, facts[key]) for key in chunk] for chunk in chunks)
+            for n, (found, packed) in self._each(partial(_restore, boot, parts, tasks), homes):
+                for number, some in packed:
+                    told[number].append(some)
                 rest.add(found)
-                progress("registrations", restored, total)
-            settled_parts = 0
-            for _, n in self._each(done):
-                settled_parts += n
-                progress("parts", settled_parts, len(parts))
+                done += sum(len(facts[key]) for key in chunks[n])
+                progress("registrations", done, total)
+            done, given = 0, (_taken(told, n) for n in range(tasks))
+            for _, settled_parts in self._each(partial(_settle, boot, parts, tasks), given):
+                done += settled_parts
+                progress("parts", done, len(parts))
         except (Py4JError, PySparkException) as error:
             if SUPERSEDED in str(error):
                 raise HilcastError(SUPERSEDED, _reason(error)) from error
             raise
-        finally:
-            homes.unpersist()
         return rest
 
-    def _each(self, rdd: RDD[Any]) -> Iterator[tuple[int, Any]]:
-        """The one element of each partition, and its number, as they are done."""
-        ahead, stopping = iter(range(rdd.getNumPartitions())), threading.Event()
+    def _each(self, task: Callable[[G], F], given: Iterable[G]) -> Iterator[tuple[int, F]]:
+        """What a task makes of each, and its number, as they are done; what is given is made in its turn."""
+        ahead, stopping = iter(enumerate(given)), threading.Event()
 
-        def run(n: int) -> Any:
+        def run(rdd: RDD[F]) -> F | None:
             if stopping.is_set():
                 return None
             self.context.setLocalProperty("spark.scheduler.pool", "build")
-            return _only(self.context, rdd, n)
+            return cast(F, _only(self.context, rdd))
 
         with ThreadPoolExecutor(self.width) as pool:
-            running: dict[Future[Any], int] = {}
+            running: dict[Future[F | None], int] = {}
             try:
                 while True:
-                    while len(running) < self.width and (n := next(ahead, None)) is not None:
-                        running[pool.submit(run, n)] = n
+                    while len(running) < self.width and (one := next(ahead, None)) is not None:
+                        running[pool.submit(run, self._job(task, one[1]))] = one[0]
                     if not running:
                         return
                     ended, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in ended:
-                        yield running.pop(future), future.result()
+                        found = future.result()
+                        assert found is not None, "nothing is stopped before this has ended"
+                        yield running.pop(future), found
             finally:
                 stopping.set()
 
+    def _job(self, task: Callable[[G], F], one: G) -> RDD[F]:
+        """One task on one thing."""
+        with self.as_builder():
+            rdd = self.context.parallelize([one], 1).map(task)
+            rdd.getNumPartitions()  # what workers it is for is settled here
+        return rdd
 
-def _only(context: SparkContext, rdd: RDD[Any], n: int) -> Any:
-    """The one element of a partition; as `SparkContext.runJob`, which would choose the workers anew."""
-    where = context._jvm.PythonRDD.runJob(context._jsc.sc(), rdd._jrdd, [n])
+
+def _only(context: SparkContext, rdd: RDD[Any]) -> Any:
+    """Its one element; as `SparkContext.runJob`, which would choose the workers anew."""
+    where = context._jvm.PythonRDD.runJob(context._jsc.sc(), rdd._jrdd, [0])
     with _load_from_socket(where, rdd._jrdd_deserializer) as elements:
         (found,) = elements
     return found
+
+
+def _taken(told: list[list[Packed]], number: int) -> tuple[int, list[Packed]]:
+    """What is for one task, which the driver keeps no longer."""
+    mine, told[number] = told[number], []
+    return number, mine
 
 
 def _chunks(facts: Facts) -> list[list[Key]]:
@@ -259,42 +291,45 @@ def _packed(key: Key, facts: Iterable[tuple[Name, Fact]]) -> Home:
     return str(key), msgspec.msgpack.encode([(str(name.kind), name.id, fact) for name, fact in facts])
 
 
-def _is_rest(element: tuple[int, Any]) -> bool:
-    return element[0] < 0
-
-
-def _is_told(element: tuple[int, Any]) -> bool:
-    return element[0] >= 0
-
-
 def _restore(
-    boot: Boot, parts: Sequence[Part], tasks: int, chunks: Iterable[list[Home]]
-) -> Iterator[tuple[int, Rest | tuple[str, bytes]]]:
-    """Make some homes; what parts are told goes to the tasks that settle them."""
+    boot: Boot, parts: Sequence[Part], tasks: int, homes: Iterable[Home]
+) -> tuple[Rest, list[tuple[int, Packed]]]:
+    """Make some homes; and what each of the tasks that settle parts is told."""
     builder, rest, numbers = _builder(boot), Rest(), {part: n for n, part in enumerate(parts)}
-    for text, packed in (home for chunk in chunks for home in chunk):
+    told: dict[int, list[tuple[str, bytes]]] = defaultdict(list)
+    for text, packed in homes:
         facts = [(Name(Kind(kind), id), fact) for kind, id, fact in _facts.decode(packed)]
         for target, change in builder.restore(Key.parse(text), facts, rest):
             to = Key.parse(target)
-            yield numbers[to.type, to.part] % tasks, (target, encode(change))
+            told[numbers[to.type, to.part] % tasks].append((target, encode(change)))
     builder.writer.flush()
-    yield -1, rest
+    return rest, [(number, _compressed(msgspec.msgpack.encode(some))) for number, some in told.items()]
 
 
-def _settle(
-    boot: Boot, parts: Sequence[Part], tasks: int, number: int, told: Iterable[tuple[int, tuple[str, bytes]]]
-) -> Iterator[int]:
+def _settle(boot: Boot, parts: Sequence[Part], tasks: int, given: tuple[int, list[Packed]]) -> int:
     """Settle every part that is this task's, whether anything was said to it or not; how many they are."""
     builder, by_part = _builder(boot), defaultdict(list)
-    for _, (target, packed) in told:
-        to, change = Key.parse(target), decode(packed)
-        assert isinstance(change, Change)
-        by_part[to.type, to.part].append((target, change))
+    number, told = given
+    for some in told:
+        for target, packed in _told.decode(_expanded(some)):
+            to, change = Key.parse(target), decode(packed)
+            assert isinstance(change, Change)
+            by_part[to.type, to.part].append((target, change))
     mine = parts[number::tasks]
     for part in mine:
         builder.settle(part, by_part.pop(part, []))
     builder.writer.flush()
-    yield len(mine)
+    return len(mine)
+
+
+def _compressed(packed: bytes) -> Packed:
+    return len(packed), _codec.compress(packed, asbytes=True)
+
+
+def _expanded(some: Packed) -> bytes:
+    size, compressed = some
+    found: bytes = _codec.decompress(compressed, size, asbytes=True)
+    return found
 
 
 _builders: dict[object, Builder] = {}

@@ -387,10 +387,26 @@ class Part:
             self._forward(neighbour, outbox)
         self.selection.end()
         told, self.told = self.told, []
+        self.rest()
+        return told
+
+    def said_to(self, neighbour: str) -> list[tuple[str, Change | Resync]]:
+        """What one neighbour is told of all that was heard since the last rest, once it is all that it will be told of.
+
+        For a generation (`rebuild.py`): each neighbour is asked for once, then it is time to `rest`.
+        """
+        assert not self.type.advertisements, "what is let through depends on what the neighbour says"
+        assert not self.incoming.gaps, "nothing is missed here"
+        outbox = Outbox(self.key, self.context.generation, self.dialect, self.state.sequences, cut=False)
+        self._forward(neighbour, outbox)
+        told, self.told = self.told, []
+        return told
+
+    def rest(self) -> None:
+        """There is nothing left to say of what was heard."""
         self.changed, self.ads_changed, self.ads_before = {}, {}, {}
         self.incoming.gaps, self.snapshots, self._heard = set(), set(), []
         self._index.taken()
-        return told
 
     def _begin_selection(self) -> None:
         """Say what this step changes, and what advertisements of neighbours were before it."""

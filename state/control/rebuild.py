@@ -18,11 +18,11 @@ When the generation takes over it greets other deployments: the streams to and f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from state.compiled_part import FORMAT as INDEX_FORMAT
-from state.compiled_part import compile_part
+from state.compiled_part import compile_part, compile_stamped
 from state.control import journal
 from state.control.context import Context
 from state.control.facts import Fact, Kind, Name
@@ -181,7 +181,8 @@ def settled(part: tuple[str, str], told: Iterable[Told], context: Context, every
         messages[Key.parse(target)].append(change)
     for changes in messages.values():
         changes.sort(key=lambda change: (Key.parse(change.source), change.sequence))
-    cubes = _settle(messages, everyone)
+    asks = everyone.config.types[part[0]].advertisements
+    cubes = _in_waves(messages, everyone) if asks else _swept(part, messages, everyone)
     for broker in context.hosts:
         yield _finish(Key(broker, *part), cubes.get(Key(broker, *part)), context)
 
@@ -202,13 +203,14 @@ def greetings(context: Context) -> Iterator[tuple[Key, Resync]]:
 def _finish(key: Key, settled: Part | None, context: Context) -> Settled:
     """One part of ours as the new generation begins with it."""
     cube = settled or Part(key, None, context)
-    state, compiled = None, cube.compiled()
-    if settled is not None:
+    compiled = cube.compiled()
+    if settled is None:
+        state, index = None, compile_part(compiled)
+    else:
         _forget_strangers(cube, context)
         # another generation, or another attempt at this one, may have begun with something else
-        cube.state.stamp = compiled.stamp = journal.stamped(compiled.stamp, compile_part(compiled))
+        index, cube.state.stamp = compile_stamped(compiled, journal.stamped)
         state = cube.encoded()
-    index = compile_part(compiled)
     return Settled(key, state, index, cube.forwarding(cube.neighbours), cube.reduced(cube.neighbours))
 
 
@@ -232,16 +234,49 @@ def _displaced(kind: str, broker: str, type_name: str, id: str, fact: Fact, cont
     )
 
 
-def _settle(messages: dict[Key, list[Change]], context: Context) -> dict[Key, Part]:
-    """Deliver the messages of one part wave by wave until nothing is left to say."""
+def _swept(part: tuple[str, str], messages: Mapping[Key, list[Change]], context: Context) -> dict[Key, Part]:
+    """Tell each neighbour once what it must hold: from the leaves of the overlay to its first broker, and back.
+
+        b1 <── b2 <── b3        each says what it and those behind it ask for
+        b1 ──> b2 ──> b3        then each has heard all others, and says what is on its other sides
+
+    Guarantee: each link has one message, made when all is known that it depends on. So nothing is told that something
+    from farther away covers, and taken back.
+    """
+    cubes: dict[Key, Part] = {}
+    for key, changes in messages.items():
+        for change in changes:
+            _hear(cubes, key, change, context)
+    before = context.config.overlay.outward()
+    links = [(broker, previous) for broker, previous in before.items() if previous is not None]
+    for source, target in (*reversed(links), *((b, a) for a, b in links)):
+        cube = cubes.get(Key(source, *part))
+        for to, said in [] if cube is None else cube.said_to(target):
+            assert isinstance(said, Change), "nothing is missed here"
+            _hear(cubes, Key.parse(to), said, context)
+    for cube in cubes.values():
+        cube.rest()
+    return cubes
+
+
+def _hear(cubes: dict[Key, Part], key: Key, change: Change, context: Context) -> None:
+    if key not in cubes:
+        cubes[key] = Part(key, None, context)
+    cubes[key].apply(change)
+
+
+def _in_waves(messages: dict[Key, list[Change]], context: Context) -> dict[Key, Part]:
+    """Deliver the messages of one part wave by wave until nothing is left to say.
+
+    So where advertisements are asked for: what a neighbour is told depends on what it says itself.
+    """
     cubes: dict[Key, Part] = {}
     while messages:
         wave, messages = messages, defaultdict(list)
         for key in sorted(wave):
-            cube = cubes.setdefault(key, Part(key, None, context))
             for change in wave[key]:
-                cube.apply(change)
-            for target, said in cube.advance():
+                _hear(cubes, key, change, context)
+            for target, said in cubes[key].advance():
                 assert isinstance(said, Change), "nothing is missed here"
                 messages[Key.parse(target)].append(said)
     return cubes

@@ -36,7 +36,11 @@ _encoder = msgspec.msgpack.Encoder()
 class Outbox:
     """The sending end of all streams of one key."""
 
-    def __init__(self, source: Key, generation: int, dialect: str, sequences: dict[str, int]) -> None:
+    def __init__(
+        self, source: Key, generation: int, dialect: str, sequences: dict[str, int], *, cut: bool = True
+    ) -> None:
+        """`cut=False`: for what goes through no topic, whatever its length."""
+        self._cut = cut
         self._source = str(source)
         self._generation = generation
         self._dialect = dialect
@@ -56,7 +60,8 @@ class Outbox:
     ) -> list[tuple[str, Change]]:
         """Messages that bring `target` up to date in one step: all additions come before any removal."""
         additions: Lists = {"local": local, "entries": entries, "advertised": advertised}
-        pieces = _pieces(additions | {"removed": removed, "unadvertised": unadvertised})
+        cut = _pieces if self._cut else _whole
+        pieces = cut(additions | {"removed": removed, "unadvertised": unadvertised})
         messages = []
         for i, piece in enumerate(pieces):
             self._sequences[target] = self._sequences.get(target, 0) + 1
@@ -165,13 +170,17 @@ def seeded(
     return None
 
 
+def _whole(lists: Lists) -> list[dict[str, list[Any]]]:
+    return [{name: list(items) for name, items in lists.items()}]
+
+
 def _pieces(lists: Lists) -> list[dict[str, list[Any]]]:
     """Cut lists, in their order, into messages of items that take no more than fits; at least one item each.
 
     Cost: everything is written once more than it would be, to know its length; item by item where it is to be cut.
     """
     if len(_encoder.encode(list(lists.values()))) <= MESSAGE_BYTES_MAX:
-        return [{name: list(items) for name, items in lists.items()}]
+        return _whole(lists)
     pieces: list[dict[str, list[Any]]] = [{}]
     size = 0
     for name, items in lists.items():

@@ -6,16 +6,29 @@ import json
 import random
 from collections import defaultdict
 
-from hypothesis import HealthCheck, given, settings
+import numpy as np
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from state.config import parse
 from state.control.context import Context
 from state.control.facts import Fact, Kind, Name
 from state.control.protocol import Resync, decode, encode
-from state.control.rebuild import Rebuilt, by_home_key, greetings, parts_of, rebuild, restored, settled
+from state.control.rebuild import (
+    Rebuilt,
+    _in_waves,
+    _swept,
+    by_home_key,
+    greetings,
+    parts_of,
+    rebuild,
+    restored,
+    settled,
+)
 from state.keys import Key
 from state.messages import own_receipts
+from state.space.boxes import Boxes
+from state.space.packing import unpack
 from tests.simulation.scenario import REDUCTIONS
 
 CONFIG = """
@@ -140,3 +153,67 @@ def test_names_are_restored_in_the_order_of_their_inbox():
     ]
     assert homes[0].state == homes[1].state
     assert homes[0].told == homes[1].told
+
+
+EXACT = {"none", "covering", "negative-space"}
+"""Reductions whose neighbours hold just what was asked for, whatever came when."""
+
+
+@given(generations())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_one_message_a_link_says_what_waves_say(drawn):
+    """Each broker holds of each neighbour all that the brokers behind it ask for, told in one message.
+
+    Held against the waves in which keys tell each other: where the reduction is exact, the same region.
+    """
+    config, facts, _ = drawn
+    type = config.types["t"]
+    assume(not type.advertisements and type.reduction != "probabilistic")
+    context = Context(config, 3, 0)
+    everyone = context.of_everyone()
+    told = defaultdict(lambda: defaultdict(list))
+    for key, some in sorted(by_home_key(copied(facts), context)[0].items()):
+        for target, change in restored(key, some, everyone).told:
+            told[Key.parse(target).part][Key.parse(target)].append(change)
+    for part, messages in told.items():
+        asked = {key.broker: [x.travelling for c in some for x in c.local] for key, some in messages.items()}
+        swept = _swept(("t", part), dict(messages), everyone)
+        waves = _in_waves(messages, everyone)
+        assert swept.keys() == waves.keys()
+        for key, cube in swept.items():
+            assert cube.state.local == waves[key].state.local
+            for neighbour in cube.neighbours:
+                source = str(key.at(neighbour))
+                behind = [b for b in config.overlay.brokers if neighbour in config.overlay.path(key.broker, b)]
+                wanted = [one for b in behind for one in cube._geometries(asked.get(b, [])) if len(one)]
+                held = [unpack(e.geometry) for e in cube.state.received.get(neighbour, {}).values()]
+                before = [unpack(e.geometry) for e in waves[key].state.received.get(neighbour, {}).values()]
+                assert cube.state.incoming.get(source, (3, 0)) == (3, int(bool(wanted)))
+                points = corners([*wanted, *held, *before])
+                assert not (inside(points, wanted) & ~inside(points, held)).any()
+                if type.reduction in EXACT:
+                    assert (inside(points, held) == inside(points, before)).all()
+
+
+def corners(some):
+    """Points such that two unions of these regions are the same if they hold the same of them."""
+    if not some:
+        return np.empty((0, 1), np.int64)
+    spans = [spans_of(one) for one in some]
+    lows, highs = (np.concatenate(each) for each in zip(*spans, strict=True))
+    axes = [np.unique(np.concatenate([lows[:, j], highs[:, j][highs[:, j] < 2**62] + 1])) for j in range(lows.shape[1])]
+    return np.stack([axis.ravel() for axis in np.meshgrid(*axes)], axis=1)
+
+
+def inside(points, some):
+    found = np.zeros(len(points), bool)
+    for one in some:
+        for low, high in zip(*spans_of(one), strict=True):
+            found |= ((points >= low) & (points <= high)).all(axis=1)
+    return found
+
+
+def spans_of(one):
+    if isinstance(one, Boxes):
+        return one.lows, one.highs
+    return one.starts.reshape(-1, 1), one.ends.reshape(-1, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from pyspark.serializers import CPickleSerializer
 
 from state.config import parse
 from state.control.context import Context
@@ -14,7 +15,7 @@ from state.errors import HilcastError
 from state.keys import Key
 from streaming import building
 from streaming.boot import Boot
-from streaming.building import Builder, Estimate, Rest
+from streaming.building import Builder, Estimate, Rest, Spark
 from streaming.checkpoint import Checkpoint
 from streaming.folders import Directory
 
@@ -85,16 +86,18 @@ def by_tasks(by_home, boot, tasks):
     chunks = building._chunks(by_home)
     for chunk in rng.sample(chunks, len(chunks)):
         packed = [building._packed(key, by_home[key]) for key in chunk]
-        for to, what in building._restore(boot, parts, tasks, iter([packed])):
-            rest.add(what) if to < 0 else told[to].append((to, what))
+        found, packed = building._restore(boot, parts, tasks, packed)
+        rest.add(found)
+        for number, some in packed:
+            told[number].append(some)
         building._builders.clear()
     done = 0
     for number in rng.sample(range(tasks), tasks):
         rng.shuffle(told[number])
-        (n,) = building._settle(boot, parts, tasks, number, iter(told[number]))
-        done += n
+        done += building._settle(boot, parts, tasks, building._taken(told, number))
         building._builders.clear()
     assert done == len(parts)
+    assert not any(told), "what a task was given is kept no longer"
     return rest
 
 
@@ -109,6 +112,34 @@ def test_tasks_leave_what_the_rebuild_makes(kept, monkeypatch, tasks):
     assert sorted(map(repr, displaced + rest.outputs)) == sorted(map(repr, whole.outputs))
     assert rest.topics == whole.topics
     assert kept.flushed >= tasks, "a task has written what it has done"
+
+
+class InProcess(Spark):
+    """Spark whose tasks run here, in any order; what goes to them and comes back is pickled."""
+
+    def _each(self, task, given):
+        wire = CPickleSerializer()
+        jobs = list(enumerate(wire.dumps((task, one)) for one in given))
+        for n, job in random.Random(3).sample(jobs, len(jobs)):
+            building._builders.clear()
+            done, one = wire.loads(job)
+            yield n, wire.loads(wire.dumps(done(one)))
+
+
+@pytest.mark.parametrize("width", [1, 5])
+def test_by_spark_all_is_what_the_rebuild_makes(kept, monkeypatch, width):
+    """From facts to seeds and indexes, whichever task ends first; and it is known how far all is."""
+    monkeypatch.setattr(building, "CHUNK_FACTS", 10)
+    whole, steps = rebuild(facts(120), Context(CONFIG, 4, 0)), []
+    by_home, displaced = by_home_key(facts(120), Context(CONFIG, 4, 0))
+    parts, boot = parts_of(Context(CONFIG, 4, 0)), Boot(CONFIG, 4)
+    rest = InProcess(None, None, width).built(by_home, parts, boot, lambda *step: steps.append(step))
+    assert (kept.states, kept.indexes, rest.topics) == (whole.states, whole.indexes, whole.topics)
+    assert sorted(map(repr, displaced + rest.outputs)) == sorted(map(repr, whole.outputs))
+    assert [step for step in steps if step[1] == step[2]] == [
+        ("registrations", 120, 120),
+        ("parts", len(parts), len(parts)),
+    ]
 
 
 def test_few_are_built_here_and_many_by_spark(kept, monkeypatch):
