@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from state.arrays import Bools, Ints, Words
 from state.matchers.matcher import Matches, as_points, owned
-from state.matchers.order import CURVE_DIMENSIONS
+from state.matchers.order import BLOCK, CURVE_DIMENSIONS
 from state.matchers.scan import Found, bury, collect, collect_few, mark, scan_boxes, united
 from state.matchers.segment import CELLS_MAX, Rows, Segment, build_segments, by_cells, check, locate, unpacked
 from state.shelf import Array, Shelf
@@ -141,6 +141,18 @@ class _Held:
         segment = _segment(shelf.read(kept.segment), shelf.read(kept.alive)[0].copy())
         by_owner = None if kept.by_owner is None else shelf.read(kept.by_owner)[0]
         return cls(segment, kept.live, kept.id_min, kept.id_max, by_owner, kept)
+
+
+def warm() -> None:
+    """Compile all that builds and asks, or load it from the cache: few points and many, one segment and several."""
+    lows = np.arange(2 * BLOCK)[:, None]
+    matcher = BitmapMatcher(Boxes(lows, lows + 1), np.arange(len(lows)))
+    for _ in range(2):
+        for points in (lows[:FEW], lows):
+            matcher.match(points)
+            matcher.match_any(points)
+            matcher.order(points)
+        matcher.insert(Boxes(lows[:1], lows[:1]), np.zeros(1, np.int64))
 
 
 def _segment(arrays: list[Array], alive: Words) -> Segment:
