@@ -1,7 +1,8 @@
 """BLAKE2b over columns: the ids of a whole batch of deliveries without a Python object for each.
 
 `state.messages.event_digest` and `delivery_id` say what the ids are; these are the same ids, by the thousand. The
-hash is RFC 7693 with a digest of 16 bytes and no key.
+hash is RFC 7693 with a digest of 16 bytes and no key. What fits a block, nearly all does, is hashed several at a time
+(`state/hash_lanes.py`); what is longer, one by one.
 """
 
 from __future__ import annotations
@@ -12,40 +13,16 @@ import numpy as np
 
 from state.arrays import Bytes, Ints, Offsets, Words
 from state.columns import column, copy
+from state.hash_lanes import BLOCK_BYTES, DIGEST_BYTES, IV, LANES, PARAMETERS, ROUNDS, SIGMA, hash_lanes
 from state.kernels import njit
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DIGEST_BYTES = 16
-BLOCK_BYTES = 128
 _WORDS = BLOCK_BYTES // 8
-
-
-_IV = np.array(
-    [
-        0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1,
-        0x510E527FADE682D1, 0x9B05688C2B3E6C1F, 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179,
-    ],
-    np.uint64,
-)  # fmt: skip
-_SIGMA = np.array(
-    [
-        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
-        [14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3],
-        [11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4],
-        [7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8],
-        [9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13],
-        [2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9],
-        [12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11],
-        [13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10],
-        [6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5],
-        [10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0],
-    ],
-    np.uint64,  # unsigned: a signed index is checked for being negative
-)
-_ROUNDS = 12
-_PARAMETERS = np.uint64(0x01010000 ^ DIGEST_BYTES)
+_IV = np.array(IV, np.uint64)
+_SIGMA = np.array(SIGMA, np.uint64)  # unsigned: a signed index is checked for being negative
+_PARAMETERS = np.uint64(PARAMETERS)
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
@@ -68,7 +45,8 @@ def delivery_ids(events: Bytes, event_of: Ints, clients: pa.Array, client_of: In
     Delivery i is of the publication with digest `events[event_of[i]]` to `clients[client_of[i]]`.
     """
     out = np.empty((len(event_of), 2 * DIGEST_BYTES), np.uint8)
-    _delivery_ids(events, event_of, *column(clients), client_of, out)
+    words = np.ascontiguousarray(events).view(np.uint64)
+    _delivery_ids(words, event_of, *column(clients), client_of, out.view(np.uint64))
     return out
 
 
@@ -79,50 +57,91 @@ def hexadecimal(digests: Bytes) -> Bytes:
 
 @njit
 def _event_digests(sources: Bytes, source_at: Offsets, ids: Bytes, id_at: Offsets, out: Bytes) -> None:
-    scratch, h = np.zeros(_WORDS, np.uint64), np.empty(8, np.uint64)
-    digests = out.view(np.uint64)
-    for i in range(len(out)):
-        a, b = source_at[i + 1] - source_at[i], id_at[i + 1] - id_at[i]
-        scratch = _room(scratch, 4 + a + b)
-        text = scratch.view(np.uint8)
-        for j in range(4):
-            text[j] = (a >> (24 - 8 * j)) & 255
-        copy(sources, source_at[i], source_at[i + 1], text, 4)
-        copy(ids, id_at[i], id_at[i + 1], text, 4 + a)
-        _blake2b(scratch, 4 + a + b, h)
-        digests[i, 0], digests[i, 1] = h[0], h[1]
+    blocks, sizes, found = (
+        np.zeros(LANES * _WORDS, np.uint64),
+        np.zeros(LANES, np.int64),
+        np.zeros(2 * LANES, np.uint64),
+    )
+    text, digests, n = blocks.view(np.uint8), out.view(np.uint64), len(out)
+    for first in range(0, n, LANES):
+        many = min(LANES, n - first)
+        blocks[:] = 0
+        for lane in range(many):
+            i = first + lane
+            a, b = source_at[i + 1] - source_at[i], id_at[i + 1] - id_at[i]
+            sizes[lane] = 4 + a + b
+            if sizes[lane] <= BLOCK_BYTES:
+                _put_event(sources, source_at, ids, id_at, i, text, lane * BLOCK_BYTES)
+        hash_lanes(blocks, sizes, found)
+        for lane in range(many):
+            i = first + lane
+            digests[i, 0], digests[i, 1] = found[2 * lane], found[2 * lane + 1]
+            if sizes[lane] > BLOCK_BYTES:
+                scratch, h = _room(sizes[lane]), np.empty(8, np.uint64)
+                _put_event(sources, source_at, ids, id_at, i, scratch.view(np.uint8), 0)
+                _blake2b(scratch, sizes[lane], h)
+                digests[i, 0], digests[i, 1] = h[0], h[1]
+
+
+@njit
+def _put_event(sources: Bytes, source_at: Offsets, ids: Bytes, id_at: Offsets, i: int, text: Bytes, to: int) -> None:
+    """Write what is hashed of event i: the length of its source in four bytes, its source, its id."""
+    a = source_at[i + 1] - source_at[i]
+    for j in range(4):
+        text[to + j] = (a >> (24 - 8 * j)) & 255
+    copy(sources, source_at[i], source_at[i + 1], text, to + 4)
+    copy(ids, id_at[i], id_at[i + 1], text, to + 4 + a)
 
 
 @njit
 def _delivery_ids(
-    events: Bytes, event_of: Ints, clients: Bytes, client_at: Offsets, client_of: Ints, out: Bytes
+    events: Words, event_of: Ints, clients: Bytes, client_at: Offsets, client_of: Ints, out: Words
 ) -> None:
-    scratch, h = np.zeros(_WORDS, np.uint64), np.empty(8, np.uint64)
-    four, mask = np.uint64(4), np.uint64(15)
-    for i in range(len(out)):
-        c = client_of[i]
-        n = client_at[c + 1] - client_at[c]
-        scratch = _room(scratch, DIGEST_BYTES + n)
-        text = scratch.view(np.uint8)
-        for j in range(DIGEST_BYTES):
-            text[j] = events[event_of[i], j]
-        copy(clients, client_at[c], client_at[c + 1], text, DIGEST_BYTES)
-        _blake2b(scratch, DIGEST_BYTES + n, h)
-        for j in range(8):
-            shift = np.uint64(8 * j)
-            x, y = h[0] >> shift, h[1] >> shift
-            out[i, 2 * j], out[i, 2 * j + 1] = _HEX[(x >> four) & mask], _HEX[x & mask]
-            out[i, 16 + 2 * j], out[i, 17 + 2 * j] = _HEX[(y >> four) & mask], _HEX[y & mask]
+    blocks, sizes, found = (
+        np.zeros(LANES * _WORDS, np.uint64),
+        np.zeros(LANES, np.int64),
+        np.zeros(2 * LANES, np.uint64),
+    )
+    text, n = blocks.view(np.uint8), len(out)
+    for first in range(0, n, LANES):
+        many = min(LANES, n - first)
+        blocks[:] = 0
+        for lane in range(many):
+            e, c = event_of[first + lane], client_of[first + lane]
+            sizes[lane] = DIGEST_BYTES + client_at[c + 1] - client_at[c]
+            if sizes[lane] <= BLOCK_BYTES:
+                blocks[lane * _WORDS], blocks[lane * _WORDS + 1] = events[e, 0], events[e, 1]
+                copy(clients, client_at[c], client_at[c + 1], text, lane * BLOCK_BYTES + DIGEST_BYTES)
+        hash_lanes(blocks, sizes, found)
+        for lane in range(many):
+            i = first + lane
+            x, y = found[2 * lane], found[2 * lane + 1]
+            if sizes[lane] > BLOCK_BYTES:
+                e, c = event_of[i], client_of[i]
+                scratch, h = _room(sizes[lane]), np.empty(8, np.uint64)
+                scratch[0], scratch[1] = events[e, 0], events[e, 1]
+                copy(clients, client_at[c], client_at[c + 1], scratch.view(np.uint8), DIGEST_BYTES)
+                _blake2b(scratch, sizes[lane], h)
+                x, y = h[0], h[1]
+            out[i, 0], out[i, 1] = _letters(x), _letters(x >> np.uint64(32))
+            out[i, 2], out[i, 3] = _letters(y), _letters(y >> np.uint64(32))
 
 
 @njit
-def _room(scratch: Words, n: int) -> Words:
-    """A buffer of whole blocks for n bytes, all zero."""
-    words = max(1, (n + BLOCK_BYTES - 1) // BLOCK_BYTES) * _WORDS
-    if words != len(scratch):
-        return np.zeros(words, np.uint64)
-    scratch[:] = 0
-    return scratch
+def _letters(x: np.uint64) -> np.uint64:
+    """The lower four bytes of a word in hexadecimal letters: each byte becomes two, the higher digit first."""
+    x &= np.uint64(0xFFFFFFFF)
+    x = (x | x << np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
+    x = (x | x << np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
+    digits = (x >> np.uint64(4)) & np.uint64(0x000F000F000F000F) | (x & np.uint64(0x000F000F000F000F)) << np.uint64(8)
+    above_nine = (digits + np.uint64(0x0606060606060606)) >> np.uint64(4) & np.uint64(0x0101010101010101)
+    return digits + np.uint64(0x3030303030303030) + above_nine * np.uint64(39)  # "a" is 39 beyond "9" + 1
+
+
+@njit
+def _room(n: int) -> Words:
+    """Whole blocks for n bytes, all zero."""
+    return np.zeros((n + BLOCK_BYTES - 1) // BLOCK_BYTES * _WORDS, np.uint64)
 
 
 @njit
@@ -164,7 +183,7 @@ def _compress(h: Words, message: Words, first: int, counted: int, last: bool) ->
     v12 ^= np.uint64(counted)
     if last:
         v14 = ~v14
-    for r in range(_ROUNDS):
+    for r in range(ROUNDS):
         s = _SIGMA[r % 10]
         v0, v4, v8, v12 = _mix(v0, v4, v8, v12, message[base + s[0]], message[base + s[1]])
         v1, v5, v9, v13 = _mix(v1, v5, v9, v13, message[base + s[2]], message[base + s[3]])

@@ -18,6 +18,7 @@ from state.control.selection import empty_side
 from state.filters.geometry import geometry
 from state.filters.grammar import parse
 from state.filters.residual_programs import warm as warm_programs
+from state.matchers.bitmap import warm as warm_bitmap
 from state.names import FORMAT_HEADER
 from state.reductions.catalogue import create, restore
 from state.reductions.entry_rows import warm as warm_rows
@@ -27,6 +28,7 @@ from state.routing.envelope import INPUT
 from state.routing.junction import Junction
 from state.routing.route import route
 from state.routing.snapshot import Snapshot
+from state.routing.sweep import FEW
 from state.space.boxes import Boxes
 from state.space.decode import warm as warm_decode
 from state.space.event_type import FORMATS, EventType, Format
@@ -54,7 +56,8 @@ def _halves(config: Config) -> tuple[list[Callable[[], object]], list[Callable[[
     mapped = [partial(_entry, event_type, Grid.of(event_type)) for event_type in types]
     at_control = [partial(_warm_control, event_type) for event_type in types]
     at_routing = [partial(_warm_routing, config, event_type) for event_type in types]
-    first: list[Callable[[], object]] = [warm_grid, lambda: warm_decode(_formats(config)), *at_routing]
+    decoded = partial(warm_decode, _formats(config))
+    first: list[Callable[[], object]] = [warm_grid, warm_bitmap, decoded, *at_routing]
     last: list[Callable[[], object]] = [
         *mapped,
         warm_rows,
@@ -100,8 +103,10 @@ def _warm_routing(config: Config, event_type: EventType) -> None:
     junction = Junction.join(event_type, grid, [part])
     hosted = dict.fromkeys(config.deployment.hosts, junction)
     snapshot = Snapshot(config, "", {event_type.name: hosted})
-    for _ in route(snapshot, _publications(config, event_type.name)).batches():
-        pass
+    batch = _publications(config, event_type.name)
+    for events in (batch, batch.slice(0, FEW)):
+        for _ in route(snapshot, events).batches():
+            pass
 
 
 def _formats(config: Config) -> set[Format]:
@@ -120,6 +125,6 @@ def _publications(config: Config, type_name: str) -> pa.RecordBatch:
         headers.append({"key": FORMAT_HEADER, "value": b"json"})
     rows = [
         {"topic": "t", "partition": 0, "offset": i, "key": b"", "value": value, "headers": headers}
-        for i, value in enumerate([b'{"a": 1}', b'{"b": "x"}'] * 8)
+        for i, value in enumerate([b'{"a": 1}', b'{"b": "x"}'] * FEW)
     ]
     return pa.RecordBatch.from_pylist(rows, INPUT)

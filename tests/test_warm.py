@@ -66,6 +66,49 @@ def test_a_type_that_is_not_json_is_matched_warm():
     assert compiled()["state.space.encodings.protobuf_scan.scan_protobuf"] >= 1
 
 
+LARGE_BATCH = """
+import pyarrow as pa
+from state.config import parse
+from state.routing.envelope import INPUT
+from state.routing.route import route
+from state.warm import warm
+from tests.simulation.world import World
+from tests.test_warm import JSON, compiled
+warm(parse(JSON))
+world = World(parse(JSON))
+for i in range(200):
+    filter = f"x BETWEEN {i} AND {i + 9} AND name = 'n{i % 5}'"
+    world.send("hilcast.subscriptions", f"b{i % 2 + 1}/t/s{i}", {"client": f"c{i % 7}", "filter": filter})
+world.settle()
+names = {"ce_specversion": "1.0", "ce_source": "s", "ce_type": "t", "ce_broker": "b1"}
+rows = [
+    {"topic": "hilcast.publications", "partition": 0, "offset": i, "key": None, "value": value.encode()}
+    | {"headers": [{"key": name, "value": said.encode()} for name, said in [*names.items(), ("ce_id", str(i))]]}
+    for i, value in enumerate(f'{{"x": {i % 200}, "name": "n{i % 5}"}}' for i in range(500))
+]
+snapshot = world.deployments[0].snapshot()
+before = compiled()
+rows_out = sum(out.num_rows for out in route(snapshot, pa.RecordBatch.from_pylist(rows, INPUT)).batches())
+assert rows_out > 500, rows_out
+more = {name for name, n in compiled().items() if n != before.get(name)}
+assert not more, more
+"""
+JSON = """
+[overlay]
+brokers = ["b1", "b2"]
+links = [["b1", "b2"]]
+[types.t.attributes]
+x = { kind = "int" }
+name = { kind = "text" }
+"""
+
+
+def test_a_large_batch_compiles_nothing_after_warming():
+    """Many events of a type in JSON are matched by other kernels than a few: these are warm, too."""
+    done = subprocess.run([sys.executable, "-c", LARGE_BATCH], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 BOTH_HALVES = """
 import subprocess
 import sys

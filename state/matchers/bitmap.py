@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from state.arrays import Bools, Ints, Words
 from state.matchers.matcher import Matches, as_points, owned
-from state.matchers.order import CURVE_DIMENSIONS
+from state.matchers.order import BLOCK, CURVE_DIMENSIONS
 from state.matchers.scan import Found, bury, collect, collect_few, mark, scan_boxes, united
-from state.matchers.segment import CELLS_MAX, Rows, Segment, build_segments, check, locate, unpacked
+from state.matchers.segment import CELLS_MAX, Rows, Segment, build_segments, by_cells, check, locate, unpacked
 from state.shelf import Array, Shelf
 from state.space.boxes import Boxes, Ranks
 from state.space.hilbert import encode
@@ -39,6 +39,8 @@ FEW_FOUND = 256
 """Pairs for which there is room at once; where a small batch has more, it is asked again."""
 CACHE_BYTES = 4 << 20
 """Bitmaps beyond this do not stay in a core's own cache."""
+ORDER_DIMENSIONS = 3
+"""Dimensions of a segment by which points are put in order."""
 
 _INT = np.dtype(np.int64)
 
@@ -141,6 +143,18 @@ class _Held:
         return cls(segment, kept.live, kept.id_min, kept.id_max, by_owner, kept)
 
 
+def warm() -> None:
+    """Compile all that builds and asks, or load it from the cache: few points and many, one segment and several."""
+    lows = np.arange(2 * BLOCK)[:, None]
+    matcher = BitmapMatcher(Boxes(lows, lows + 1), np.arange(len(lows)))
+    for _ in range(2):
+        for points in (lows[:FEW], lows):
+            matcher.match(points)
+            matcher.match_any(points)
+            matcher.order(points)
+        matcher.insert(Boxes(lows[:1], lows[:1]), np.zeros(1, np.int64))
+
+
 def _segment(arrays: list[Array], alive: Words) -> Segment:
     return Segment._make([*arrays, alive])
 
@@ -217,6 +231,20 @@ class BitmapMatcher:
         events = np.concatenate([event for event, _ in found])
         owners = [held.segment.owners[rows] for held, (_, rows) in zip(self._held, found, strict=True)]
         return Matches.of(events, np.concatenate(owners))
+
+    def order(self, points: Ranks) -> Ints | None:
+        """By the cells of the largest segment, the most selective dimension first: its rows and corners are read in
+        the order in which they lie.
+
+        At 100,000 subscriptions that are points in one dimension, matching took 0.84 of what it takes along the curve
+        of the grid, which need not know that dimension. Cost: a look-up of each and a counting sort.
+        """
+        if not self._levels:
+            return None
+        segment = max((held.segment for held in self._held), key=Segment.size)
+        dims = segment.dims[:ORDER_DIMENSIONS]
+        rows = locate(as_points(points, self._d), dims, segment.trees, segment.first_node, segment.first_row)
+        return by_cells(rows, segment.first_row)
 
     def insert(self, boxes: Boxes, owners: Ints) -> None:
         assert boxes.d == self._d

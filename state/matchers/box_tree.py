@@ -278,6 +278,10 @@ class TreeMatcher:
         (tree, owners), (tail, tail_owners) = self.tree.boxes(), self.tail.boxes()
         return tree.joined(tail), np.concatenate([owners, tail_owners])
 
+    def order(self, points: Ranks) -> Ints | None:
+        """A search begins at the root, whatever was asked before."""
+        return None
+
     def boxes_of(self, owners: Ints) -> tuple[Boxes, Ints]:
         """Cost: a pass over all of them; a tree has no index of its boxes."""
         boxes, every = self.boxes()

@@ -104,6 +104,10 @@ class SharedMatcher(Matcher, Protocol):
         """Have boxes and points of d dimensions, not fewer than now; the boxes that are here span the further ones."""
         ...
 
+    def order(self, points: Ranks) -> Ints | None:
+        """The places of points in an order in which they are near each other here; None: any other is as good."""
+        ...
+
     def boxes_of(self, owners: Ints) -> tuple[Boxes, Ints]:
         """The live boxes of these owners, and whose each is, in any order. Cost: that of the owners, once indexed."""
         ...

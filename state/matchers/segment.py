@@ -242,6 +242,28 @@ def locate(points: Ranks, dims: Ints, trees: Ranks, first_node: Ints, first_row:
 
 
 @njit
+def by_cells(rows: Rows, first_row: Ints) -> Ints:
+    """The places of located points, by the cell of the first dimension, then an eighth of each further one; stable."""
+    n, size = len(rows), first_row[1] - first_row[0] if rows.shape[1] else 1
+    keys = np.zeros(n, np.int64)
+    for j in range(rows.shape[1]):
+        first, cells = first_row[j], first_row[j + 1] - first_row[j]
+        for e in range(n):
+            cell = np.int64(rows[e, j]) - first
+            keys[e] = 8 * keys[e] + 8 * cell // cells if j else cell
+        size *= 8 if j else 1
+    starts, order = np.zeros(size + 1, np.int64), np.empty(n, np.int64)
+    for e in range(n):
+        starts[keys[e] + 1] += 1
+    for key in range(size):
+        starts[key + 1] += starts[key]
+    for e in range(n):
+        order[starts[keys[e]]] = e
+        starts[keys[e]] += 1
+    return order
+
+
+@njit
 def _cells(
     corners: Ranks, cuts: Ranks, first_row: Ints, begins: Rows, ends: Rows
 ) -> tuple[NDArray[np.uint16], Ints, Ints]:

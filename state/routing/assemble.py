@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.arrays import Bools, Bytes, Ints, Offsets
-from state.columns import column, copy
+from state.columns import column, copy_at, gathered
 from state.errors import ENVIRONMENT
 from state.kernels import njit
 from state.limits import HEADER_OVERHEAD_BYTES, OUTPUT_BYTES_MAX, RECORD_OVERHEAD_BYTES
@@ -110,9 +110,12 @@ class Assembly:
         rows, topics, extras = (np.concatenate(columns) for columns in zip(*alike, strict=True))
         order = _sorted(rank[topics], len(rank), _sorted(rows, len(envelopes), np.arange(len(rows))))
         rows, topics, extras = rows[order], topics[order], np.ascontiguousarray(extras[order])
-        sizes = envelopes.kept_bytes[rows] + self._headers.extra_sizes(names, extras)
-        added = RECORD_OVERHEAD_BYTES + HEADER_OVERHEAD_BYTES * (envelopes.kept_counts[rows] + len(names))
-        assert (sizes + added <= OUTPUT_BYTES_MAX).all(), "what would not fit is refused before it is copied"
+        sizes = np.empty(len(rows), np.int64)
+        most = _sized(
+            rows, extras, envelopes.kept_bytes, envelopes.kept_counts, self._headers.pool_at,
+            sum(len(name.encode()) for name in names), sizes,
+        )  # fmt: skip
+        assert most + RECORD_OVERHEAD_BYTES <= OUTPUT_BYTES_MAX, "what would not fit is refused before it is copied"
         return _Alike(names, rows, topics, extras, sizes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -134,13 +137,13 @@ class Assembly:
         return self._built(kind, a, half) + self._built(kind, half, b)
 
     def _batch(self, kind: _Alike, a: int, b: int) -> pa.RecordBatch:
-        table, gather = self._envelopes.table, pa.array(kind.rows[a:b])
+        table, rows = self._envelopes.table, kind.rows[a:b]
         columns = [
-            self._topics.take(pa.array(kind.topics[a:b])),
-            table.column("key").take(gather),
-            table.column("value").take(gather),
-            self._headers.build(kind.rows[a:b], kind.names, kind.extras[a:b]),
-            self._partitions(kind.rows[a:b], self._lanes[kind.topics[a:b]]),
+            gathered(self._topics, kind.topics[a:b]),
+            gathered(table.column("key"), rows),
+            gathered(table.column("value"), rows),
+            self._headers.build(rows, kind.names, kind.extras[a:b]),
+            self._partitions(rows, self._lanes[kind.topics[a:b]]),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -179,6 +182,21 @@ def _sorted(keys: Ints, limit: int, order: Ints) -> Ints:
     return out
 
 
+@njit
+def _sized(
+    rows: Ints, extras: Ints, kept_bytes: Ints, kept_counts: Ints, pool_at: Offsets, name_bytes: int, sizes: Ints
+) -> int:
+    """Write the bytes of key, value and headers of each output row; return the most, with what headers add."""
+    most = 0
+    for i in range(len(rows)):
+        size = kept_bytes[rows[i]] + name_bytes
+        for j in range(extras.shape[1]):
+            size += pool_at[extras[i, j] + 1] - pool_at[extras[i, j]]
+        sizes[i] = size
+        most = max(most, size + HEADER_OVERHEAD_BYTES * (kept_counts[rows[i]] + extras.shape[1]))
+    return most
+
+
 class _Headers:
     """The headers that rows can have: what input rows keep, and the pool of extras."""
 
@@ -194,10 +212,7 @@ class _Headers:
             self.null = np.asarray(envelopes.contents.is_null().to_numpy(zero_copy_only=False))
         pool = pa.concat_arrays(outgoing.extra_values) if outgoing.extra_values else pa.array([], pa.binary())
         self.pool, self.pool_at = column(pool)
-
-    def extra_sizes(self, names: tuple[str, ...], extras: Ints) -> Ints:
-        """Bytes of the extra headers of these output rows."""
-        return np.asarray(np.diff(self.pool_at)[extras].sum(axis=1) + len("".join(names).encode()))
+        self.pool_sizes = np.diff(self.pool_at)
 
     def build(self, rows: Ints, names: tuple[str, ...], extras: Ints) -> pa.Array:
         """The header lists of these output rows."""
@@ -210,7 +225,7 @@ class _Headers:
         np.cumsum(counts + len(names), out=offsets[1:])
         slots = int(offsets[-1])
         name_bytes = int(self.envelopes.kept_names[rows].sum()) + len(block) * len(rows)
-        value_bytes = int(self.envelopes.kept_contents[rows].sum() + np.diff(self.pool_at)[extras].sum())
+        value_bytes = int(self.envelopes.kept_contents[rows].sum() + self.pool_sizes[extras].sum())
         name_at, value_at = np.empty(slots + 1, np.int32), np.empty(slots + 1, np.int32)
         out_names, out_values = np.empty(name_bytes, np.uint8), np.empty(value_bytes, np.uint8)
         null = np.zeros(slots if len(self.null) else 0, bool)
@@ -252,6 +267,11 @@ def _fill(
     `block` is the names of the extra headers, one after the other, the same for all rows.
     """
     slot, name, value = 0, 0, 0
+    # addresses, taken once: to hand on an array costs more than to copy a short text
+    names_from, values_from, block_from, pool_from = (
+        names.ctypes.data, values.ctypes.data, block.ctypes.data, pool.ctypes.data,
+    )  # fmt: skip
+    names_to, values_to = out_names.ctypes.data, out_values.ctypes.data
     for row in range(len(first)):
         j, end = first[row], first[row] + counts[row]
         while j < end:
@@ -265,17 +285,17 @@ def _fill(
             if len(null):
                 for i in range(a, b):
                     out_null[slot + i - a] = null[i]
-            copy(names, name_at[a], name_at[b], out_names, name)
-            copy(values, value_at[a], value_at[b], out_values, value)
+            copy_at(names_from + name_at[a], names_to + name, name_at[b] - name_at[a])
+            copy_at(values_from + value_at[a], values_to + value, value_at[b] - value_at[a])
             name += name_at[b] - name_at[a]
             value += value_at[b] - value_at[a]
             slot += b - a
             j = run
-        copy(block, 0, len(block), out_names, name)
+        copy_at(block_from, names_to + name, len(block))
         for j in range(extras.shape[1]):
             at = extras[row, j]
             to_name[slot], to_value[slot] = name + block_at[j], value
-            copy(pool, pool_at[at], pool_at[at + 1], out_values, value)
+            copy_at(pool_from + pool_at[at], values_to + value, pool_at[at + 1] - pool_at[at])
             value += pool_at[at + 1] - pool_at[at]
             slot += 1
         name += len(block)

@@ -191,9 +191,9 @@ class Envelopes:
         return np.asarray(first[self.topic.codes] + partitions)
 
     def _kept(self, texts: pa.Array) -> Ints:
-        total = np.append(0, np.cumsum(np.diff(column(texts)[1])[self.kept], dtype=np.int64))
-        ends = np.cumsum(self.kept_counts)
-        return np.asarray(total[ends] - total[ends - self.kept_counts])
+        sizes = np.empty(len(self), np.int64)
+        _sum_kept(self.kept, self.kept_counts, column(texts)[1], sizes)
+        return sizes
 
     def gain(self, gained: dict[int, list[tuple[str, bytes]]]) -> None:
         """Add headers to some rows, after those that they have."""
@@ -280,6 +280,18 @@ def _find(names: pa.Array, ends: Ints) -> tuple[Ints, Ints, Ints, Bools]:
     block, block_at = column(pa.array([*wanted, OUR_HEADERS.encode()], pa.binary()))
     _find_names(*column(names), ends, block, block_at, last, dropped)
     return last[:, :-2], last[:, -2], last[:, -1], dropped
+
+
+@njit
+def _sum_kept(kept: Ints, counts: Ints, text_at: Offsets, sizes: Ints) -> None:
+    """Bytes of the texts that each row keeps."""
+    at = 0
+    for row in range(len(counts)):
+        size = np.int64(0)
+        for j in range(at, at + counts[row]):
+            size += text_at[kept[j] + 1] - text_at[kept[j]]
+        sizes[row] = size
+        at += counts[row]
 
 
 @njit

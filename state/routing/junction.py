@@ -39,6 +39,7 @@ from state.filters.residual_programs import EVERY, OPEN, YES, Program, Programs
 from state.filters.tree import Filter
 from state.index_delta import IndexDelta
 from state.keys import Key
+from state.matchers.matcher import SharedMatcher
 from state.reductions.interval_table import CompiledTable
 from state.routing.numbered_boxes import NO_NUMBERS, KeptBoxes, NumberedBoxes, paired, rows_of, together
 from state.routing.roll import DOUBTED, GROUPED, NO_TEXT, UNREADABLE, KeptRoll, Roll, entry_digests
@@ -462,12 +463,25 @@ class Junction:
                 held[i] = self.promises.conforms(publishers[i], batch.event(int(rows[i])))
         return held
 
-    def interested(self, batch: RankBatch, rows: Ints) -> Pairs:
+    @property
+    def matchers(self) -> list[SharedMatcher]:
+        """What is asked of events: of the clients here, and of links that are kept as boxes."""
+        return [self._local.matcher, *(link.matcher for link in self.link_boxes.values())]
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether a link is kept as ranges."""
+        return bool(self._link_ranges)
+
+    def interested(self, batch: RankBatch, rows: Ints, ranks: Ints | None = None) -> Pairs:
         """Some events of a batch, by place among `rows`, and subscriptions whose boxes hold.
 
-        `doubtful` ones are still to be checked exactly. `rows`: near each other, where they follow each other.
+        `doubtful` ones are still to be checked exactly. `rows`: near each other, where they follow each other; `ranks`:
+        theirs, for who has them in this order.
         """
-        points = batch.points(rows, self._trait_table, self._names)
+        points = ranks
+        if points is None or self._traits:
+            points = batch.points(rows, self._trait_table, self._names)
         # Rows are near each other by rank, and texts that traits tell apart share theirs.
         return Pairs(*self._local.matcher.match(points, near=not self._traits))
 

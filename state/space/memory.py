@@ -1,4 +1,4 @@
-"""Two primitives for compiled code: the byte at an address, and an address as a pointer.
+"""Primitives for compiled code: the byte at an address, some bytes to another address, an address as a pointer.
 
 A scanner that hands an array from function to function pays for it at every call: numba counts references,
 atomically, unless it can prove that it need not. Taking the address once and passing integers made the JSON
@@ -7,6 +7,9 @@ and the caller vouches that all from start to end is his (`decode.py` asserts it
 
 A pointer is what `numba.carray` makes an array of. To hand over one array of addresses costs a fifth of handing over
 what lies there array by array (`state/matchers/segment.py`).
+
+Bytes that are moved by a number that is known when it is compiled take one load and one store: a copy of some tens of
+bytes is a few of them (`state/columns.py`), where a loop over bytes spends most of its time on the last few.
 """
 
 from __future__ import annotations
@@ -27,6 +30,56 @@ def byte_at(context: Any, address: Any) -> Any:
         return builder.zext(builder.load(pointer), ir.IntType(64))
 
     return types.int64(types.int64), load
+
+
+def _moved(size: int, builder: Any, addresses: Any) -> None:
+    kind = ir.VectorType(ir.IntType(8), size).as_pointer()
+    source, target = (builder.inttoptr(address, kind) for address in addresses)
+    builder.store(builder.load(source, align=1), target, align=1)
+
+
+@intrinsic
+def move_16(context: Any, source: Any, target: Any) -> Any:
+    """Copy 16 bytes from one address to another. Only in compiled code."""
+
+    def move(lowering: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        _moved(16, builder, arguments)
+        return lowering.get_dummy_value()
+
+    return types.void(types.int64, types.int64), move
+
+
+@intrinsic
+def move_8(context: Any, source: Any, target: Any) -> Any:
+    """Copy 8 bytes from one address to another. Only in compiled code."""
+
+    def move(lowering: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        _moved(8, builder, arguments)
+        return lowering.get_dummy_value()
+
+    return types.void(types.int64, types.int64), move
+
+
+@intrinsic
+def move_4(context: Any, source: Any, target: Any) -> Any:
+    """Copy 4 bytes from one address to another. Only in compiled code."""
+
+    def move(lowering: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        _moved(4, builder, arguments)
+        return lowering.get_dummy_value()
+
+    return types.void(types.int64, types.int64), move
+
+
+@intrinsic
+def move_1(context: Any, source: Any, target: Any) -> Any:
+    """Copy a byte from one address to another. Only in compiled code."""
+
+    def move(lowering: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        _moved(1, builder, arguments)
+        return lowering.get_dummy_value()
+
+    return types.void(types.int64, types.int64), move
 
 
 @intrinsic

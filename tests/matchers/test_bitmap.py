@@ -146,6 +146,28 @@ def test_cells_are_found_as_by_bisection(cuts, values):
     assert (rows[:, 0] - 5).tolist() == np.searchsorted(ranks, points[:, 0], side="right").tolist()
 
 
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_points_are_put_in_the_order_of_cells(d):
+    """By the cell of the most selective dimension, then by eighths of two more; equal ones stay as they came."""
+    lows, highs = small_boxes(3000, d, 0.01)
+    matcher = BitmapMatcher(Boxes(lows, highs), np.arange(3000))
+    points = np.random.default_rng(2).integers(-10, 10**6, (700, d))
+    some = matcher._held[0].segment
+    rows = locate(points, some.dims, some.trees, some.first_node, some.first_row).astype(np.int64)
+    counts = np.diff(some.first_row)
+    key = rows[:, 0] - some.first_row[0]
+    for j in range(1, min(d, 3)):
+        key = key * 8 + (rows[:, j] - some.first_row[j]) * 8 // counts[j]
+    assert np.array_equal(matcher.order(points), np.argsort(key, kind="stable"))
+
+
+def test_points_have_an_order_where_no_box_says_one():
+    """Of no boxes there is none, and where all span everything it is that in which the points came."""
+    points = np.arange(40).reshape(20, 2)
+    assert BitmapMatcher(Boxes.empty(2), np.empty(0, np.int64)).order(points) is None
+    assert BitmapMatcher(Boxes.everything(2), np.array([1])).order(points).tolist() == list(range(20))
+
+
 def test_inserts_one_by_one_make_few_segments():
     """Levels halve in size: 300 single inserts leave at most nine segments, and resort leaves one."""
     matcher = BitmapMatcher(Boxes.empty(1), np.empty(0, np.int64))

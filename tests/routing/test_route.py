@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from state.config import Distribution, parse
@@ -13,6 +14,7 @@ from state.distribution.broker_groups import BrokerGroups
 from state.fitting import record_bytes
 from state.limits import OUTPUT_BYTES_MAX
 from state.messages import Output, delivery_id, event_digest
+from state.routing import sweep
 from state.routing.envelope import HEADER
 from state.routing.route import route
 from state.routing.sharing import Sharing
@@ -113,6 +115,32 @@ def test_rows_equal_a_plain_reading():
     assert sorted(got, key=repr) == sorted(expected, key=repr)
     for copies in ([row[0] for row in got if len(row[3]) < 9], [row[0] for row in got if len(row[3]) >= 9]):
         assert copies == sorted(copies)
+
+
+def test_rows_do_not_depend_on_the_order_of_matching(monkeypatch):
+    """Whatever order the events of a batch are matched in, the same rows go out in the same order, byte for byte."""
+    rng = random.Random(5)
+    filters = {
+        f"s{i}": (f"b{rng.randint(1, 3)}", f"c{rng.randint(1, 5)}", f"x BETWEEN {i} AND {i + 9}") for i in range(60)
+    }
+    snapshot = snapshot_of(filters | {"g": ("b2", "ann", "x < 5"), "h": ("b2", "bob", "x < 9")}, grouped={"ann", "bob"})
+    records = [
+        {"value": json.dumps({"x": rng.randint(0, 80)}).encode(), "headers": ce(str(i), f"b{rng.randint(1, 3)}")}
+        for i in range(sweep.FEW + 60)
+    ]
+    usual = sweep._order
+    got = routed(snapshot, records)
+    assert len(got) > 300
+    orders = [
+        lambda _, __, events: np.arange(len(events)),
+        lambda _, __, events: np.arange(len(events))[::-1],
+        lambda _, __, events: np.random.default_rng(1).permutation(len(events)),
+        lambda _, grid, events: np.argsort(grid.index(events.ranks), kind="stable"),
+        usual,
+    ]
+    for order in orders:
+        monkeypatch.setattr(sweep, "_order", order)
+        assert routed(snapshot, records) == got
 
 
 def wanted(x):
