@@ -42,7 +42,7 @@ class Probabilistic(GroupCovering):
     >>> sorted(p.update({"left": left, "right": right, "middle": Boxes.of([([30, 10], [70, 20])])}).added)
     ['left', 'right']
     >>> p.fate("middle").by
-    ('left', 'right')
+    ('right', 'left')
     >>> delta = p.update({}, ["left"])
     >>> sorted(delta.added), delta.removed
     (['middle'], ('left',))
