@@ -24,6 +24,7 @@ from state.reductions.catalogue import create, restore
 from state.reductions.entry_rows import warm as warm_rows
 from state.reductions.negative_space import warm as warm_negative_space
 from state.reductions.parameters import forwards_ranges, range_cap
+from state.reductions.withholding import MANY
 from state.routing.envelope import INPUT
 from state.routing.junction import Junction
 from state.routing.route import route
@@ -86,6 +87,7 @@ def _warm_control(event_type: EventType) -> None:
     reduction = create(event_type, domain)
     reduction.update({"a": entry, "b": entry})
     reduction.update({}, ["a"])
+    reduction.update({str(i): entry for i in range(MANY)})
     restore(event_type, domain, reduction.encode())
     side = empty_side(event_type, Wordings(event_type), forwards_ranges(event_type))
     for wording in (None, everything):

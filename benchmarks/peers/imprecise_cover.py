@@ -15,7 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from state.reductions.hybrid import Proving
+from state.reductions.hybrid import proving
+from state.reductions.judging import verdict
 from state.reductions.parameters import HybridSettings
 from state.reductions.rspc import seed_of
 from state.space.boxes import Boxes
@@ -38,13 +39,13 @@ def concerned(
     >>> concerned(publications, halves).tolist(), concerned(publications, halves, "certain").tolist()
     ([True, True, False], [True, False, False])
     """
-    judge = Proving(HybridSettings(budget, error=0.5, trials_max=0))
+    rules = proving(HybridSettings(budget, error=0.5, trials_max=0))
     answers = np.zeros(len(publications), bool)
     for i, (low, high) in enumerate(publications):
         meeting = np.flatnonzero(((union.lows <= high) & (union.highs >= low)).all(axis=1))
         if mode == "possible" or len(meeting) == 0:
             answers[i] = len(meeting) > 0
             continue
-        verdict = judge(low, high, union.lows[meeting], union.highs[meeting], seed_of("", low, high))
-        answers[i] = verdict.covered or verdict.step == "budget"
+        found = verdict(rules, low, high, union.lows[meeting], union.highs[meeting], seed_of("", low, high))
+        answers[i] = found.covered or found.step == "budget"
     return answers

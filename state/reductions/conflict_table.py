@@ -37,7 +37,7 @@ from state.space.boxes import Ranks
 
 
 @njit
-def _defined(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks) -> Bools:
+def defined(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks) -> Bools:
     """The table: column 2j is `x_j < low_i`, column 2j + 1 is `x_j > high_i`."""
     k, m = lows.shape
     table = np.empty((k, 2 * m), np.bool_)
@@ -234,6 +234,47 @@ def _escape(lows: Ranks, highs: Ranks, rows: Bools, point: Ranks, low: Ranks, hi
                 break
 
 
+OPEN, COROLLARY_1, COROLLARY_3, EMPTY_SET = 0, 1, 2, 3
+"""What `settle` says."""
+
+
+@njit
+def settle(
+    low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, table: Bools, alive: Bools, order: Ints, point: Ranks
+) -> tuple[int, int]:
+    """The fast answers of [RSPC06] §4.3 on a table, in their order, or `OPEN`; and how many rows went into `order`.
+
+    `alive` becomes the row that covers s, or the minimised cover set; `point` a witness, if there is one.
+    """
+    row = _covering(table)
+    if row >= 0:
+        alive[:] = False
+        alive[row] = True
+        return COROLLARY_1, 0
+    ascending, end = _ascending(table), high.copy()
+    if len(ascending) == len(lows):
+        point[:] = low
+        assert _grow(lows, highs, table, ascending, point, end)
+        return COROLLARY_3, 0
+    removed = _minimise(low, high, lows, highs, table, alive, order)
+    if not alive.any():
+        point[:] = low
+        assert _grow(lows, highs, table, order[:removed][::-1].copy(), point, end)
+        return EMPTY_SET, removed
+    return OPEN, removed
+
+
+@njit
+def grow_witness(
+    low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, table: Bools, alive: Bools, order: Ints, point: Ranks
+) -> None:
+    """From a point in no row of the minimised set make one that is in no row at all, in place: see `grown`."""
+    first, last = low.copy(), high.copy()
+    _escape(lows, highs, alive, point, first, last)
+    assert _grow(lows, highs, table, order[::-1].copy(), first, last)
+    point[:] = first
+
+
 # --- the table ----------------------------------------------------------------------------------------------
 
 
@@ -265,7 +306,7 @@ class ConflictTable:
 
     def __init__(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks) -> None:
         self.low, self.high, self.lows, self.highs = low, high, lows, highs
-        self.defined: Bools = _defined(low, high, lows, highs)
+        self.defined: Bools = defined(low, high, lows, highs)
 
     def __len__(self) -> int:
         return len(self.lows)

@@ -46,8 +46,8 @@ class Covering(Withholding):
             super()._put_in_all(entries)
             return
         some = {id: boxes for id, boxes in entries.items() if len(boxes.lows)}
-        _, coverers, left = self._active.take_in(some) if some else (0, {}, {})
-        self._took_in(entries, coverers, left)
+        coverers, left = self._active.take_in(some) if some else ({}, {})
+        self._took_in(entries, {id: (coverer,) for id, coverer in coverers.items()}, left)
 
     def check(self) -> None:
         """Also: each passive entry has one coverer, which contains it; no active one contains another."""

@@ -7,10 +7,11 @@ from itertools import compress
 
 import numpy as np
 
-from state.arrays import Bools, Ints
+from state.arrays import Bools, Floats, Ints, Words
 from state.kernels import njit
-from state.reductions.pairwise import PairwiseTree
-from state.reductions.row_tree import CORNER_BITS, LEAST, MOST, ask_corner, between
+from state.reductions.group_pass import NO_TREE, GroupTree, Nodes, judge_again, judge_box
+from state.reductions.judging import Rules
+from state.reductions.row_tree import LEAST, MOST, between
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry, PackedEntries, pack_boxes, pack_numbers
 
@@ -40,18 +41,6 @@ def _scan_first(points: Ranks, owners: Ints, floor: Ranks, ceiling: Ranks) -> in
     for i in range(len(owners)):
         if owners[i] >= 0 and between(points, i, floor, ceiling):
             return i
-    return -1
-
-
-@njit
-def _scan_corner(points: Ranks, owners: Ints, low: Ranks, high: Ranks) -> int:
-    """What `open_corner` of the tree says, by a scan of all rows for each corner."""
-    n = points.shape[1]
-    floor, ceiling = np.empty(n, np.int64), np.empty(n, np.int64)
-    for corner in range(1 << min(len(low), CORNER_BITS)):
-        ask_corner(low, high, corner, floor, ceiling)
-        if _scan_first(points, owners, floor, ceiling) < 0:
-            return corner
     return -1
 
 
@@ -146,7 +135,7 @@ class EntryRows:
         """Lows, then highs, of each box."""
         self._owners, self._marks = np.empty(capacity, np.int64), np.empty(capacity, bool)
         self._n = 0
-        self._tree: PairwiseTree | None = None
+        self._tree: GroupTree | None = None
         self._scanned = 0
         """Rows that were looked at since there are so many."""
 
@@ -212,37 +201,52 @@ class EntryRows:
         self._n, self.size = end, self.size + n
         return starts, end
 
-    def take_in(
-        self, entries: dict[str, Boxes], open_only: bool = False
-    ) -> tuple[int, dict[str, str], dict[str, list[tuple[str, Boxes]]]]:
+    def take_in(self, entries: dict[str, Boxes]) -> tuple[dict[str, str], dict[str, list[tuple[str, Boxes]]]]:
         """Take in, one after another, the entries that no entry covers; those that one contains leave.
 
-        Returns how many were looked at: all, or with `open_only` those before the first that several may cover (the
-        others are not here afterwards); who covers each that is covered, at the moment it came; and by the id of a
-        new one who left for it. What is covered or left is not here afterwards, either. No entry is marked; there are
-        `entries`, and none of them is empty.
+        Returns who covers each that is covered, at the moment it came; and by the id of a new one who left for it.
+        What is covered or left is not here afterwards. No entry is marked; there are `entries`, and none is empty.
         Cost: that of asking the tree twice for each, compiled (`pairwise.py`).
         """
+        tree, firsts, sizes = self._write(entries)
+        by, retired = tree.take_in(self._owners[: self._n], firsts, sizes)
+        news, names = list(entries), self._ids
+        covered = np.flatnonzero(by >= 0).tolist()
+        coverers = {news[i]: names[number] for i, number in zip(covered, by[covered].tolist(), strict=True)}
+        return coverers, self._took_in(news, covered, retired)
+
+    def take_in_by_groups(
+        self, entries: dict[str, Boxes], seeds: Words, rules: Rules, counts: Floats
+    ) -> tuple[dict[str, tuple[str, ...]], dict[str, list[tuple[str, Boxes]]]]:
+        """The same where several together may cover one (`group_pass.py`): who does, and who left for it.
+
+        `seeds`: of each box; `counts` go on. Cost: that of judging each, compiled.
+        """
+        tree, firsts, sizes = self._write(entries)
+        by, retired = tree.take_in_by_groups(self._owners[: self._n], firsts, sizes, seeds, rules, counts)
+        news = list(entries)
+        covered = [i for i, group in enumerate(by) if len(group)]
+        coverers = {news[i]: self.named(by[i]) for i in covered}
+        return coverers, self._took_in(news, covered, retired)
+
+    def _write(self, entries: dict[str, Boxes]) -> tuple[GroupTree, Ints, Ints]:
+        """Write the rows of entries that are to be taken in; the tree without them, where each begins, its size."""
         assert not self.marked
         firsts, end = self._append(entries)
         if self._tree is None:
             live = self.live()
-            self._tree = PairwiseTree(self._points, live[live < firsts[0]])
-        by, retired = self._tree.take_in(self._owners[: self._n], firsts, np.diff(firsts, append=end), open_only)
-        news, names = list(entries), self._ids
-        if len(by) < len(news):
-            self._n = int(firsts[len(by)])
-            for number in range(self._next - len(news) + len(by), self._next):
-                self._forget(number)
-        covered = np.flatnonzero(by >= 0).tolist()
-        coverers = {news[i]: names[number] for i, number in zip(covered, by[covered].tolist(), strict=True)}
+            self._tree = GroupTree(self._points, live[live < firsts[0]])
+        return self._tree, firsts, np.diff(firsts, append=end)
+
+    def _took_in(self, news: list[str], covered: list[int], retired: Ints) -> dict[str, list[tuple[str, Boxes]]]:
+        """Strike what a pass covered or retired; by the id of a new one who left for it."""
         first = self._next - len(news)
         for i in covered:
             self._forget(first + i)
         left: dict[str, list[tuple[str, Boxes]]] = {}
         for number, i in retired.tolist():
             left.setdefault(news[i], []).append(self._forget(number))
-        return len(by), coverers, left
+        return left
 
     def _forget(self, number: int) -> tuple[str, Boxes]:
         """Strike an entry whose rows are dead already."""
@@ -295,7 +299,7 @@ class EntryRows:
         sizes = np.array([len(boxes.lows) for boxes in self.entries.values()], np.int64)
         self._start = dict(zip(self.entries, (np.cumsum(sizes) - sizes).tolist(), strict=True))
         if had_tree and n >= ROWS_MIN:
-            self._tree = PairwiseTree(self._points, np.arange(n))
+            self._tree = GroupTree(self._points, np.arange(n))
 
     def packed(self) -> PackedEntries:
         """The entries in their order."""
@@ -355,15 +359,45 @@ class EntryRows:
         """The first row that contains a box, or -1."""
         return self._first_between(np.concatenate([self._least, high]), np.concatenate([low, self._most]))
 
-    def open_corner(self, low: Ranks, high: Ranks) -> tuple[int, ...] | None:
-        """The first corner of a box that no row holds: a proof that the rows do not cover it. None proves nothing."""
+    def judged(self, low: Ranks, high: Ranks, rules: Rules, seed: int) -> tuple[int, Ints, Ranks, Floats]:
+        """Which step decided whether the rows cover a box; those that do, a witness, and figures of guesses."""
+        point, figures = np.empty(self._d, np.int64), np.empty(3)
+        owners, found, nodes = self._question()
+        step, rows = judge_box(self._points, owners, *nodes, found, rules, low, high, np.uint64(seed), point, figures)
+        return int(step), rows, point, figures
+
+    def judged_again(
+        self, entries: Sequence[Boxes], coverers: Ints, ends: Ints, gone: Boxes, gone_ends: Ints,
+        seeds: Words, rules: Rules, counts: Floats,
+    ) -> tuple[int, bool, list[Ints]]:  # fmt: skip
+        """Judge entries, some of whose coverers left, as far as the first that is not covered (`judge_again`).
+
+        `coverers`: the rows of those that stay. Returns how many were judged, whether all of them are covered, and the
+        numbers of those who cover each that is; `counts` go on.
+        """
+        boxes = np.concatenate([np.concatenate([each.lows, each.highs], axis=1) for each in entries])
+        sizes = np.array([len(each.lows) for each in entries], np.int64)
+        left = np.concatenate([gone.lows, gone.highs], axis=1)
+        owners, _, nodes = self._question()
+        points = self._points
+        done, whole, by, by_ends = judge_again(
+            points, owners, *nodes, rules, boxes, sizes, coverers, ends, left, gone_ends, seeds, counts
+        )
+        return int(done), bool(whole), np.split(by, by_ends[: done if whole else done - 1])[:-1]
+
+    def _question(self) -> tuple[Ints, Ints, Nodes]:
+        """The owners of all rows, room for as many, and the tree, if there is one to ask."""
         tree = self._asked()
-        if tree is None:
-            corner = int(_scan_corner(self._points[: self._n], self._owners[: self._n], low, high))
-        else:
-            corner = tree.open_corner(low, high)
-        ends = (b if j < CORNER_BITS and corner >> j & 1 else a for j, (a, b) in enumerate(zip(low, high, strict=True)))
-        return None if corner < 0 else tuple(map(int, ends))
+        owners = self._owners[: self._n]
+        return owners, np.empty(len(owners), np.int64), NO_TREE if tree is None else tree.nodes
+
+    def named(self, numbers: Ints) -> tuple[str, ...]:
+        """The entries of some numbers, each once."""
+        return tuple(self._ids[number] for number in dict.fromkeys(numbers.tolist()))
+
+    def rows_of(self, ids: Sequence[str]) -> list[int]:
+        """The rows of some entries."""
+        return [row for id in ids for row in range(self._start[id], self._start[id] + len(self.entries[id].lows))]
 
     def meets(self, low: Ranks, high: Ranks) -> bool:
         """Whether any row meets a box."""
@@ -412,12 +446,12 @@ class EntryRows:
             return tree.between(floor, ceiling)
         return _scan(self._points[: self._n], self._owners[: self._n], floor, ceiling)
 
-    def _asked(self) -> PairwiseTree | None:
+    def _asked(self) -> GroupTree | None:
         """The tree to ask, built once scans have cost as much; None while scans will do."""
         if self._tree is None and self._n >= ROWS_MIN:
             self._scanned += self._n
             if self._scanned > SCANS_MAX * self._n:
-                self._tree = PairwiseTree(self._points, self.live())
+                self._tree = GroupTree(self._points, self.live())
         return self._tree
 
     def check(self) -> None:
@@ -465,8 +499,6 @@ def warm() -> None:
         rows.containing(np.array([i]), np.array([i]))
     rows.remove("0")
     rows.touching(rows.starts(["1"]), Boxes.of([([0], [1])]))
-    for some in (rows, EntryRows(1)):
-        some.open_corner(np.array([0]), np.array([1]))
     rows.take_in({"many": Boxes.of([([0], [1]), ([3], [4])]), "more": Boxes.of([([0], [9])])})
     rows.extend({"last": Boxes.of([([0], [1])])})
     entry_boxes(Boxes.of([([0], [1]), ([3], [4])]))

@@ -1,30 +1,31 @@
 """Judging an entry box by box against the active boxes that meet it: what `probabilistic.py` and `hybrid.py` share.
 
 An entry may have several disjoint boxes; it is covered iff each of them is ([RSPC06] §2), by a group of active ones.
+
+    A leaves; p is by {A, B}, q by {B, C}:  q is as it was; of p, B still covers all but what A had shared with it, and
+    that part alone is judged: most often p stays withheld, by a mended group
 """
 
 from __future__ import annotations
 
-from itertools import takewhile
-from typing import ClassVar, Protocol
+from collections.abc import Sequence
+from itertools import accumulate, chain
+from typing import ClassVar
 
 import numpy as np
 
-from state.arrays import Ints
+from state.arrays import Floats, Words
+from state.reductions.group_pass import CAP_MAX, CAP_SUM, STEPS_FROM, TRIALS
+from state.reductions.judging import Rules
 from state.reductions.reduction import Decision
-from state.reductions.rspc import NONE, Verdict, seed_of
+from state.reductions.rspc import CAP, STEP_NAMES, Verdict, seed_of, verdict_of
 from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
 
-PASS_MIN = 8
-"""Entries that a compiled pass takes in, at least, if it is worth its while."""
-
-
-class Judge(Protocol):
-    """How the question is answered: do the rows `lows..highs` cover the box `low..high`?"""
-
-    def __call__(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, seed: int) -> Verdict: ...
+AGAIN_MIN = 16
+"""Entries that are judged again in one call, at least: after one that is promoted the next call begins."""
+DECIDED = tuple(f"decided_{name}" for name in STEP_NAMES)
 
 
 def counted(steps: tuple[str, ...]) -> tuple[str, ...]:
@@ -37,67 +38,140 @@ def counted(steps: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class GroupCovering(Withholding):
-    """Withholds an entry when a group of active ones covers it, as far as `judge` can tell.
+    """Withholds an entry when a group of active ones covers it, as far as `rules` can tell.
 
     Cost: for each box of a new entry a few questions to the tree of active boxes; where none contains it and each of
-    its corners lies in one, a judgement of those that meet it, which in a dense space are a share of all; a removal
-    judges again what it covered. Of many that come at once the questions are one compiled pass from judgement to
-    judgement (`pairwise.py`): `python -m benchmarks.reductions_flat --bulk`.
+    its corners lies in one, a judgement by those that meet it. A removal judges again what it had been covering: of
+    each what the removed one had covered of it, by the active boxes that meet that. So it costs what depends on the
+    removed entry: where entries lie alone next to nothing; where they lie upon each other one is in as many groups, on
+    average, as a group has members. All of it is compiled, and a call takes many (`group_pass.py`):
+    `python -m benchmarks.reductions_flat` shows both.
     """
 
     counted: ClassVar[tuple[str, ...]]
+    again_min = AGAIN_MIN
 
-    def __init__(self, domain: Geometry, judge: Judge) -> None:
+    def __init__(self, domain: Geometry, rules: Rules) -> None:
         super().__init__(domain)
-        self._verdict = judge
+        self._rules = rules
+        self._gone: dict[str, list[Boxes]] = {}
+        """In the step under way: the withheld entries that are to be judged again, and what left their groups."""
 
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         group: dict[str, None] = {}
+        verdict = Verdict(True, "", np.empty(0, np.int64))
         for low, high in boxes:
-            rows, verdict = self._judged(id, low, high)
+            step, rows, point, figures = self._active.judged(low, high, self._rules, self._seed(id, low, high))
+            verdict = verdict_of(step, point, rows, figures)
             _count(counts, verdict)
             if not verdict.covered:
                 return Decision(False, reason=verdict.reason, witness=verdict.witness)
-            group |= dict.fromkeys(self._active.owners(rows[verdict.by]))
+            group |= dict.fromkeys(self._active.owners(rows))
         return Decision(True, tuple(group), verdict.reason)
 
+    # --- many at once
+
     def _put_in_all(self, entries: dict[str, Boxes]) -> None:
-        """The same; of many, those that need no judgement are taken in together, as far as the next that does."""
-        if len(entries) < self.many:
-            super()._put_in_all(entries)
-            return
-        waiting, at, chunk = list(entries.items()), 0, self.many
-        while at < len(waiting):
-            some = dict(takewhile(_has_boxes, waiting[at : at + chunk]))
-            done, coverers, left = self._active.take_in(some, open_only=True) if some else (0, {}, {})
-            self._took_in(dict(waiting[at : at + done]), coverers, left)
-            self._counts["decided_corollary_1"] += len(coverers)
-            self._counts["decided_corner"] += done - len(coverers)
-            at += done
-            if done == len(some) > 0:
-                chunk *= 2
+        """New ones first, then those that the step may have uncovered; of both the larger first."""
+        gone = self._gone
+        news = {id: boxes for id, boxes in entries.items() if id not in gone} if gone else entries
+        if len(news) < self.many:
+            super()._put_in_all(news)
+        else:
+            some = {id: boxes for id, boxes in news.items() if len(boxes.lows)}
+            if some:
+                counts = self._running()
+                taken = self._active.take_in_by_groups(some, self._seeds(some), self._rules, counts)
+                self._took_in(news, *taken)
+                self._note(counts)
+            else:
+                self._took_in(news, {}, {})
+        if gone:
+            self._judge_again([(id, boxes) for id, boxes in entries.items() if id in gone])
+            self._gone = {}
+
+    def _running(self) -> Floats:
+        """Counts for compiled code: what is added up goes on from what there is, so that sums round alike."""
+        counts = np.zeros(STEPS_FROM + len(STEP_NAMES))
+        counts[CAP_MAX], counts[CAP_SUM] = self._counts["cap_error_max"], self._counts["cap_error_sum"]
+        return counts
+
+    def _note(self, counts: Floats) -> None:
+        self._counts["trials"] += int(counts[TRIALS])
+        steps = counts[STEPS_FROM:]
+        for step in np.flatnonzero(steps).tolist():
+            self._counts[DECIDED[step]] += int(steps[step])
+        if steps[CAP]:
+            self._counts["cap_error_max"], self._counts["cap_error_sum"] = (
+                float(counts[CAP_MAX]),
+                float(counts[CAP_SUM]),
+            )
+
+    # --- removals
+
+    def _take_out(self, ids: Sequence[str]) -> dict[str, Boxes]:
+        """Remove entries; return the passive ones in whose group one was, which stay where they are until judged."""
+        gone: dict[str, list[Boxes]] = {}
+        for id in ids:
+            if id not in self._active:
+                self._passive.remove(id)
+                self._let_go(id)
+                gone.pop(id, None)
                 continue
-            # Each pass writes the rows of its chunk first: where judgements come thick, one by one costs less.
-            ones = waiting[at : at + (1 if done >= PASS_MIN else self.many)]
-            for id, boxes in ones:
-                self._put_in(id, boxes)
-            at, chunk = at + len(ones), max(self.many, done)
+            boxes = self._deactivate(id)
+            for heir in self._covers.pop(id, ()):
+                gone.setdefault(heir, []).append(boxes)
+                self._group[heir] = tuple(member for member in self._group[heir] if member != id)
+        self._gone = gone
+        return {id: self._passive.entries[id] for id in gone}
 
-    def _judged(self, id: str, low: Ranks, high: Ranks) -> tuple[Ints, Verdict]:
-        """What is known of one box, and the rows that `by` of it speaks of."""
-        one = self._active.containing(low, high)  # as corollary 1 would say, without a look at all that meet it
-        if one >= 0:
-            return np.array([one]), Verdict(True, "corollary_1", np.zeros(1, np.int64))
-        corner = self._active.open_corner(low, high)
-        if corner is not None:
-            return NONE, Verdict(False, "corner", NONE, corner)
-        rows = self._active.meeting(low, high)
-        met = self._active.boxes(rows)
-        return rows, self._verdict(low, high, met.lows, met.highs, seed_of(id, low, high))
+    def _judge_again(self, entries: list[tuple[str, Boxes]]) -> None:
+        """Withheld entries whose groups lost members: each gets a group that covers it, or becomes active."""
+        at, chunk, counts = 0, self.again_min, self._running()
+        while at < len(entries):
+            some = entries[at : at + chunk]
+            members = [self._active.rows_of(self._group[id]) for id, _ in some]
+            gone = [self._gone[id] for id, _ in some]
+            left = [boxes for each in gone for boxes in each]
+            done, whole, groups = self._active.judged_again(
+                [boxes for _, boxes in some],
+                np.array(list(chain.from_iterable(members)), np.int64),
+                np.array(list(accumulate(map(len, members))), np.int64),
+                left[0] if len(left) == 1 else Boxes.concatenated(left, self._domain.d),
+                np.array(list(accumulate(sum(len(boxes.lows) for boxes in each) for each in gone)), np.int64),
+                self._seeds(dict(some)),
+                self._rules,
+                counts,
+            )
+            for (id, _), numbers in zip(some, groups, strict=False):
+                self._mend(id, self._active.named(numbers))
+            if not whole:
+                id, boxes = some[done - 1]
+                self._passive.remove(id)
+                self._let_go(id)
+                self._activate(id, boxes)
+            at, chunk = at + done, 2 * chunk if whole else max(self.again_min, done)
+        self._note(counts)
 
+    def _mend(self, id: str, group: tuple[str, ...]) -> None:
+        """From now on a passive entry is covered by another group."""
+        before, self._group[id] = self._group[id], group
+        for member in before:
+            if member not in group:
+                del self._covers[member][id]
+        for member in group:
+            if member not in before:
+                self._covers.setdefault(member, {})[id] = None
 
-def _has_boxes(item: tuple[str, Boxes]) -> bool:
-    return len(item[1]) > 0
+    def _seed(self, id: str, low: Ranks, high: Ranks) -> int:
+        """Where proofs alone count, which points are drawn is nobody's business, and one seed will do."""
+        return 0 if self._rules.proving else seed_of(id, low, high)
+
+    def _seeds(self, entries: dict[str, Boxes]) -> Words:
+        """The seed of each box."""
+        if self._rules.proving:
+            return np.zeros(sum(len(boxes.lows) for boxes in entries.values()), np.uint64)
+        return np.array([seed_of(id, low, high) for id, boxes in entries.items() for low, high in boxes], np.uint64)
 
 
 def _count(counts: Counts, verdict: Verdict) -> None:

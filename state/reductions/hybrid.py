@@ -1,11 +1,11 @@
-"""Hybrid: the cheap answers first, exact subtraction within a budget, and guesses only as proofs of "not covered".
+"""Hybrid: exact subtraction within a budget, and guesses only as proofs of "not covered".
 
-Beyond both papers, from both: the conflict table, its corollaries and the minimised cover set of [RSPC06] §4 cost
-little and never err; what they leave open is subtracted exactly, as in [NEG08] figure 4, but only inside the new box
-and only by the minimised set; where that takes too many pieces, [RSPC06] Algorithm 1 looks for a witness. A point is
-a proof, so guesses may say "not covered"; nothing is ever withheld because guesses found nothing.
+Beyond both papers, from both: what no single active box contains, and no corner proves open, is subtracted exactly, as
+in [NEG08] figure 4, but only inside the new box and the largest parts first; where that takes too many pieces, the
+conflict table of [RSPC06] §4, its corollaries and the minimised cover set are asked, and then Algorithm 1 looks for a
+witness. A point is a proof, so guesses may say "not covered"; nothing is ever withheld because guesses found nothing.
 
-    corollary 1, corners, corollary 3, empty set ──> subtraction, `budget` pieces at most ──> guesses ──> forward
+    corollary 1, corners ──> subtraction, `budget` pieces at most ──> corollary 3, empty set ──> guesses ──> forward
 
 Differs from the negative space of [NEG08]: nothing is kept between decisions but the active boxes, so there is nothing
 to give back when an entry is cancelled, and dimensions are limited by the budget, not by memory.
@@ -14,56 +14,20 @@ to give back when an entry is cancelled, and dimensions are limited by the budge
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-import numpy as np
-
-from state.reductions.conflict_table import ConflictTable
 from state.reductions.group_covering import GroupCovering, counted
+from state.reductions.judging import Rules
 from state.reductions.parameters import HybridSettings, read
-from state.reductions.rspc import (
-    NONE,
-    Verdict,
-    error_after,
-    fast_answer,
-    guessed,
-    largest_first,
-    trials_needed,
-    uncovered_share_min,
-)
-from state.space.boxes import Boxes, Ranks
+from state.space.boxes import Boxes
 from state.space.packing import Geometry
-from state.space.subtraction import COVERED, UNCOVERED, covers, subtract
+from state.space.subtraction import covers
 
 STEPS = ("corollary_1", "corollary_3", "empty_set", "subtraction", "witness", "budget")
 
 
-class Proving:
+def proving(settings: HybridSettings) -> Rules:
     """The judge that says "covered" only when that is certain."""
-
-    def __init__(self, settings: HybridSettings) -> None:
-        self.budget, self.error, self.trials_max = settings.budget, settings.error, settings.trials_max
-
-    def __call__(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, seed: int) -> Verdict:
-        table = ConflictTable(low, high, lows, highs)
-        answer = fast_answer(table)
-        if isinstance(answer, Verdict):
-            return answer
-        rows, rest_lows, rest_highs = largest_first(table, answer.rows)
-        point, used = np.empty(len(low), np.int64), np.zeros(len(rows), bool)
-        found, _ = subtract(low, high, rest_lows, rest_highs, self.budget, point, used)
-        if found == COVERED:
-            # The fewer are named, the less often the entry is judged again.
-            return Verdict(True, "subtraction", np.sort(rows[used]))
-        if found == UNCOVERED:
-            return Verdict(False, "subtraction", NONE, tuple(table.grown(answer, point)[0].tolist()))
-        share = float(uncovered_share_min(low, high, rest_lows, rest_highs))
-        needed = trials_needed(share, self.error)
-        trials = int(min(needed, self.trials_max))
-        proof = guessed(table, answer, rest_lows, rest_highs, trials, seed)
-        if proof is not None:
-            return replace(proof, needed=needed)
-        return Verdict(False, "budget", NONE, trials=trials, needed=needed, error=error_after(share, trials))
+    return Rules(True, settings.budget, float(settings.error), settings.trials_max, 0)
 
 
 class Hybrid(GroupCovering):
@@ -87,7 +51,7 @@ class Hybrid(GroupCovering):
 
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
         self._settings = read(HybridSettings, parameters)
-        super().__init__(domain, Proving(self._settings))
+        super().__init__(domain, proving(self._settings))
 
     def check(self) -> None:
         """Also: each passive entry is covered by its group (where a hundred budgets suffice to see it)."""

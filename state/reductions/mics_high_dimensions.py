@@ -18,7 +18,8 @@ from functools import partial
 import numpy as np
 
 from state.arrays import Ints
-from state.reductions.hybrid import Proving
+from state.reductions.hybrid import proving
+from state.reductions.judging import Rules, verdict
 from state.reductions.live_ranges import LiveRanges
 from state.reductions.negative_tree import NegativeTree
 from state.reductions.parameters import HybridSettings, MicsSettings, read
@@ -66,22 +67,22 @@ def negative_space(candidates: Boxes, entry: Boxes) -> Ints | None:
     return None
 
 
-def hybrid(candidates: Boxes, entry: Boxes, proving: Proving) -> Ints | None:
+def hybrid(candidates: Boxes, entry: Boxes, rules: Rules) -> Ints | None:
     """What `hybrid.py` asks of each box: cheap answers, subtraction within a budget; beyond it, not covered."""
     rows: list[Ints] = []
     for low, high in entry:
         met = np.flatnonzero((candidates.lows <= high).all(axis=1) & (candidates.highs >= low).all(axis=1))
-        verdict = proving(low, high, candidates.lows[met], candidates.highs[met], seed_of("", low, high))
-        if not verdict.covered:
+        found = verdict(rules, low, high, candidates.lows[met], candidates.highs[met], seed_of("", low, high))
+        if not found.covered:
             return None
-        rows.append(met[verdict.by])
+        rows.append(met[found.by])
     return np.unique(np.concatenate(rows))
 
 
 EXACT_PHASES: dict[str, ExactPhase] = {
     "pairwise": pairwise,
     "negative-space": negative_space,
-    "hybrid": partial(hybrid, proving=Proving(HybridSettings())),
+    "hybrid": partial(hybrid, rules=proving(HybridSettings())),
 }
 """What the parameter `exact` may name."""
 

@@ -1,9 +1,7 @@
-"""Many entries taken in by one compiled pass: what `covering.py` does entry by entry, and what others do of it.
+"""Many entries taken in by one compiled pass: what `covering.py` does entry by entry.
 
 Entries come in their order, the larger first. One that lies inside an entry of the tree is covered; any other joins the
-tree, and those that lie inside it leave. Where entries are covered by groups, too (`group_covering.py`), one joins only
-if a corner of it lies in no box: the pass ends at the first that is neither inside another nor has such a corner, or
-that has several boxes. The rows of all of them stand in the arrays before the pass begins: a covered
+tree, and those that lie inside it leave. The rows of all of them stand in the arrays before the pass begins: a covered
 one's are dead after it.
 
     rows    | active before | news, in their order       |        owner   number of the entry, -1: dead
@@ -25,7 +23,6 @@ from state.reductions.row_tree import (
     RowTree,
     between,
     insert,
-    open_corner,
     remove,
     search,
     search_first,
@@ -34,7 +31,7 @@ from state.space.boxes import Ranks
 
 
 @njit
-def _around(points: Ranks, row: int, floor: Ranks, ceiling: Ranks) -> None:
+def around(points: Ranks, row: int, floor: Ranks, ceiling: Ranks) -> None:
     """Ask for what contains a row."""
     d = points.shape[1] // 2
     for j in range(d):
@@ -43,7 +40,7 @@ def _around(points: Ranks, row: int, floor: Ranks, ceiling: Ranks) -> None:
 
 
 @njit
-def _within(points: Ranks, row: int, floor: Ranks, ceiling: Ranks) -> None:
+def within(points: Ranks, row: int, floor: Ranks, ceiling: Ranks) -> None:
     """Ask for what lies inside a row."""
     d = points.shape[1] // 2
     for j in range(d):
@@ -58,7 +55,7 @@ def _covered(points: Ranks, owners: Ints, first: int, end: int, outer: int, floo
     while begin > 0 and owners[begin - 1] == owner:
         begin -= 1
     for row in range(first, end):
-        _around(points, row, floor, ceiling)
+        around(points, row, floor, ceiling)
         other, held = begin, False
         while not held and other < len(owners) and owners[other] == owner:
             held = between(points, other, floor, ceiling)
@@ -84,23 +81,20 @@ def take_in(
     by: Ints,
     retired: Ints,
     found: Ints,
-    open_only: bool,
-) -> tuple[int, int, int, int]:
-    """Take entries in as far as none covers them; return the numbers of nodes, of entries that left, of rows more,
-    and of entries that were looked at: all, or with `open_only` those before the first that may be covered by a group.
+) -> tuple[int, int, int]:
+    """Take in the entries that none covers; return the numbers of nodes, of entries that left, and of rows more.
 
     `by`: for each the number of what covers it, or -1; `retired`: number and position of the entry that contains it,
     for each that left, in the order of their leaving.
     """
     n = points.shape[1]
     floor, ceiling = np.empty(n, np.int64), np.empty(n, np.int64)
+    nobody = np.empty(0, np.int64)
     left = more = 0
     for i in range(len(firsts)):
         first, end = firsts[i], firsts[i] + sizes[i]
         by[i] = NONE
-        if open_only and sizes[i] > 1:
-            return used, left, more, i
-        _around(points, first, floor, ceiling)
+        around(points, first, floor, ceiling)
         if sizes[i] == 1:
             row = search_first(points, bounds, links, chain, stack, floor, ceiling)
             if row != NONE:
@@ -114,36 +108,37 @@ def take_in(
         if by[i] != NONE:
             owners[first:end] = NONE
             continue
-        if open_only:
-            low, high = points[first, : n // 2], points[first, n // 2 :]
-            if open_corner(points, bounds, links, chain, stack, low, high, floor, ceiling) == NONE:
-                return used, left, more, i
         count = 0
         for row in range(first, end):
-            _within(points, row, floor, ceiling)
+            within(points, row, floor, ceiling)
             count += search(points, bounds, links, chain, stack, floor, ceiling, found[count:])
         if count:
-            left, gone = _leave(points, owners, parts, links, chain, np.sort(found[:count]), i, retired, left)
+            inside = np.sort(found[:count])
+            left, gone = leave(points, owners, parts, links, chain, inside, nobody, i, retired, left)
             more -= gone
         for row in range(first, end):
             used = insert(bounds, parts, links, chain, points, row, used, scale)
         more += sizes[i]
-    return used, left, more, len(firsts)
+    return used, left, more
 
 
 @njit
-def _leave(
+def leave(
     points: Ranks,
     owners: Ints,
     parts: Ranks,
     links: Links,
     chain: Links,
     inside: Ints,
+    staying: Ints,
     i: int,
     retired: Ints,
     left: int,
 ) -> tuple[int, int]:
-    """Take out the entries all of whose rows are among those `inside` entry i; how many have left, and rows now."""
+    """Take out the entries all of whose rows are among those `inside` entry i, but for the numbers `staying`.
+
+    Returns how many have left so far, and how many rows did now.
+    """
     at = gone = 0
     while at < len(inside):
         first = inside[at]
@@ -153,7 +148,7 @@ def _leave(
         size = last - at + 1
         end = first + size
         whole = inside[last] == end - 1 and (first == 0 or owners[first - 1] != owner)
-        if whole and (end == len(owners) or owners[end] != owner):
+        if whole and (end == len(owners) or owners[end] != owner) and not (staying == owner).any():
             for row in range(first, end):
                 remove(parts, links, chain, points, row)
                 owners[row] = NONE
@@ -167,11 +162,10 @@ def _leave(
 class PairwiseTree(RowTree):
     """A tree of rows that takes in many entries at once, as far as none covers them."""
 
-    def take_in(self, owners: Ints, firsts: Ints, sizes: Ints, open_only: bool = False) -> tuple[Ints, Ints]:
-        """Who covers each entry that was looked at, and who left: `by` and `retired` of the kernel.
+    def take_in(self, owners: Ints, firsts: Ints, sizes: Ints) -> tuple[Ints, Ints]:
+        """Who covers each entry, and who left: `by` and `retired` of the kernel.
 
-        `owners`: of all rows of `points`. With `open_only` the pass may end before the last entry.
-
+        `owners`: of all rows of `points`.
         Cost: two questions for each entry, compiled; as many at once as the tree may grow by before it is built anew.
         """
         by, retired = np.empty(len(firsts), np.int64), np.empty((self._count + len(firsts), 2), np.int64)
@@ -179,7 +173,7 @@ class PairwiseTree(RowTree):
         while at < len(firsts):
             some = slice(at, at + self._count + CHANGES_MIN)
             self._make_room(int(sizes[some].sum()))
-            used, gone, more, looked_at = take_in(
+            used, gone, more = take_in(
                 self._points,
                 owners,
                 self._bounds,
@@ -194,13 +188,10 @@ class PairwiseTree(RowTree):
                 by[some],
                 retired[left:],
                 self._found,
-                open_only,
             )
             retired[left : left + gone, 1] += at
             self._used, left = int(used), left + gone
             self._count += int(more)
             self._changed(abs(int(more)))
-            if looked_at < len(firsts[some]):
-                return by[: at + looked_at], retired[:left]
             at = some.stop
         return by, retired[:left]

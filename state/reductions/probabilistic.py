@@ -1,51 +1,26 @@
 """Probabilistic subsumption: an entry is withheld when random guesses find no point of it uncovered.
 
-Implements [RSPC06]: the decision is `rspc.decide`; active and passive entries, cancelling and expiry (§5: the passive
-ones that a cancelled one covered are judged again) are `withholding.py`. Opt-in, for it may lose: an entry that is
-not covered is withheld with probability at most `error`. `hybrid.py` asks the same questions and loses nothing.
+Implements [RSPC06]: the decision is that of `rspc.py`; active and passive entries are `withholding.py`, cancelling and
+expiry (§5: the passive ones that a cancelled one covered are judged again) `group_covering.py`. Opt-in, for it may
+lose: an entry that is not covered is withheld with probability at most `error`. `hybrid.py` loses nothing.
 
-Draws are seeded from the entry's id and box. So a replay decides the same; and brokers along a chain that hold the same
-active entries draw the same points: what the first of them forwards, the others forward too (`chain_loss.py`).
+Draws are seeded from the entry's id and from what is judged of it. So a replay decides the same; and brokers along a
+chain that hold the same active entries draw the same points: what the first of them forwards, the others forward too
+(`chain_loss.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-
-import numpy as np
 
 from state.reductions.group_covering import GroupCovering, counted
+from state.reductions.judging import Rules
 from state.reductions.parameters import ProbabilisticSettings, read
-from state.reductions.rspc import NONE, STEPS, Verdict, decide
-from state.space.boxes import Boxes, Ranks
+from state.reductions.rspc import STEPS
 from state.space.packing import Geometry
 
 ROWS_MAX = 256
 """Active boxes that one judgement goes by; of more that meet an entry, the ones that share most with it."""
-
-
-class _Guessing:
-    """The judge of [RSPC06]."""
-
-    def __init__(self, settings: ProbabilisticSettings) -> None:
-        self.error, self.trials_max = settings.error, settings.trials_max
-
-    def __call__(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, seed: int) -> Verdict:
-        if len(lows) <= ROWS_MAX:
-            return self._decided(low, high, lows, highs, seed)
-        # By the largest: what they do not cover may be covered by the others, and counts as undecided.
-        inside = Boxes(np.maximum(lows, low), np.minimum(highs, high)).sides()
-        largest = np.sort(np.argpartition(-inside.prod(axis=1), ROWS_MAX - 1)[:ROWS_MAX])
-        verdict = self._decided(low, high, lows[largest], highs[largest], seed)
-        if verdict.witness is not None:
-            witness = np.array(verdict.witness)
-            if ((lows <= witness) & (witness <= highs)).all(axis=1).any():
-                return Verdict(False, "rows", NONE, None, verdict.trials)
-        return replace(verdict, by=largest[verdict.by])
-
-    def _decided(self, low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, seed: int) -> Verdict:
-        return decide(low, high, lows, highs, error=self.error, trials_max=self.trials_max, seed=seed)
 
 
 class Probabilistic(GroupCovering):
@@ -76,4 +51,5 @@ class Probabilistic(GroupCovering):
     counted = counted((*STEPS, "rows"))
 
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
-        super().__init__(domain, _Guessing(read(ProbabilisticSettings, parameters)))
+        settings = read(ProbabilisticSettings, parameters)
+        super().__init__(domain, Rules(False, 0, float(settings.error), settings.trials_max, ROWS_MAX))

@@ -428,12 +428,6 @@ class RowTree:
         """The lowest row between, or -1."""
         return int(search_first(self._points, self._bounds, self._links, self._chain, self._stack, floor, ceiling))
 
-    def open_corner(self, low: Ranks, high: Ranks) -> int:
-        """The first corner of a box that no row holds, or -1."""
-        n = self._points.shape[1]
-        tree = self._points, self._bounds, self._links, self._chain, self._stack
-        return int(open_corner(*tree, low, high, np.empty(n, np.int64), np.empty(n, np.int64)))
-
     def rows(self) -> Ints:
         """All rows, in their order."""
         n = self._points.shape[1]

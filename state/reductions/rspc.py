@@ -15,20 +15,20 @@ Differs: the paper's ρ_w, the product of the smallest distances between the end
 bound of the uncovered share (s = [0, 100], s1 = [0, 49], s2 = [51, 100]: 10 trials for δ = 0.001, nine of ten runs
 miss). `uncovered_share_min` is one, and with it "wrong with probability <= δ" is true. A true bound asks for more
 trials; to need fewer, a subset of S' is tried that covers s as far as guesses tell: fewer rows, fewer cuts, larger gaps
-(`_subset`).
+(`subset`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from math import ceil, exp, inf, log, log1p
+from math import exp, inf, log, log1p
 
 import numpy as np
 
-from state.arrays import Bools, Ints, Words
+from state.arrays import Bools, Floats, Ints, Words
 from state.kernels import njit
-from state.reductions.conflict_table import ConflictTable, Minimised
+from state.reductions.conflict_table import COROLLARY_1, COROLLARY_3, EMPTY_SET, OPEN, defined, grow_witness, settle
 from state.space.boxes import Ranks
 
 STEPS = ("corollary_1", "corollary_3", "empty_set", "witness", "trials", "subset", "cap")
@@ -60,7 +60,7 @@ def seed_of(id: str, low: Ranks, high: Ranks) -> int:
 
 
 @njit
-def _next(state: Words) -> np.uint64:
+def following(state: Words) -> np.uint64:
     """The next 64 random bits (SplitMix64)."""
     state[0] += _GOLDEN
     x = state[0]
@@ -81,13 +81,13 @@ def _high_product(a: np.uint64, b: np.uint64) -> np.uint64:
 @njit
 def _below(state: Words, width: np.uint64) -> np.uint64:
     """A uniform integer of [0, width), without bias (Lemire's method); width 0 stands for 2^64."""
-    x = _next(state)
+    x = following(state)
     if width == _ZERO:
         return x
     if x * width < width:
         reject = (_ZERO - width) % width
         while x * width < reject:
-            x = _next(state)
+            x = following(state)
     return _high_product(x, width)
 
 
@@ -229,22 +229,24 @@ def uncovered_share_min(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks) -> f
     return best[cells] * ROUNDING
 
 
+@njit
 def trials_needed(share: float, error: float) -> float:
     """The guesses after which an uncovered share was missed with probability at most `error`: Eq. (1) for d.
 
     >>> trials_needed(0.5, 0.001)
-    10
+    10.0
     """
-    if share >= 1:
-        return 1
-    if share <= 0:
+    if share >= 1.0:
+        return 1.0
+    if share <= 0.0:
         return inf
-    return max(1, ceil(log(error) / log1p(-share)))
+    return max(1.0, float(np.ceil(log(error) / log1p(-share))))  # `math.ceil` would be an int64, compiled
 
 
+@njit
 def error_after(share: float, trials: float) -> float:
     """The probability that `trials` guesses miss an uncovered share: Eq. (1)."""
-    return 0.0 if share >= 1 else exp(trials * log1p(-share))
+    return 0.0 if share >= 1.0 else exp(trials * log1p(-share))
 
 
 # --- the decision -------------------------------------------------------------------------------------------
@@ -269,47 +271,44 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        return {
-            "corollary_1": "one active box covers it",
-            "corner": "a corner of it lies in no active box",
-            "corollary_3": "a box of it avoids every active one (corollary 3)",
-            "empty_set": "no set of active boxes can cover it (the minimised cover set is empty)",
-            "witness": f"guess {self.trials} lies in no active box",
-            "trials": f"{self.trials} guesses lie in active boxes: covered but for a probability of {self.error:.3g}",
-            "subset": f"{self.trials} guesses lie in {len(self.by)} active boxes: covered but for {self.error:.3g}",
-            "cap": f"undecided: {self.needed:.3g} trials needed; at the cap the error would be up to {self.error:.3g}",
-            "rows": "undecided: the largest of the active boxes that meet it do not cover it; others were not asked",
-            "subtraction": f"active boxes were subtracted, {'nothing' if self.covered else 'something'} is left",
-            "budget": "undecided: the budget of pieces and the trials are used up",
-        }[self.step]
+        left = "nothing" if self.covered else "something"
+        return _REASONS[self.step].format(v=self, rows=len(self.by), left=left)
+
+
+_REASONS = {
+    "": "there is nothing in it",
+    "corollary_1": "one active box covers it",
+    "corner": "a corner of it lies in no active box",
+    "corollary_3": "a box of it avoids every active one (corollary 3)",
+    "empty_set": "no set of active boxes can cover it (the minimised cover set is empty)",
+    "witness": "guess {v.trials} lies in no active box",
+    "trials": "{v.trials} guesses lie in active boxes: covered but for a probability of {v.error:.3g}",
+    "subset": "{v.trials} guesses lie in {rows} active boxes: covered but for {v.error:.3g}",
+    "cap": "undecided: {v.needed:.3g} trials needed; at the cap the error would be up to {v.error:.3g}",
+    "rows": "undecided: the largest of the active boxes that meet it do not cover it; others were not asked",
+    "subtraction": "active boxes were subtracted, {left} is left",
+    "budget": "undecided: the budget of pieces and the trials are used up",
+}
 
 
 NONE = np.empty(0, np.int64)
 
+WITNESS, TRIALS, SUBSET, CAP, ROWS, SUBTRACTION, BUDGET, CORNER = 4, 5, 6, 7, 8, 9, 10, 11
+"""Steps, in compiled code, after those of `settle`."""
+STEP_NAMES = (
+    *("", "corollary_1", "corollary_3", "empty_set"),
+    *("witness", "trials", "subset", "cap", "rows", "subtraction", "budget", "corner"),
+)
+WITNESSED = (COROLLARY_3, EMPTY_SET, WITNESS)
+"""Steps that leave a witness in `point`; `SUBTRACTION`, where not all is covered, and `CORNER` do as well."""
 
-def corner(low: Ranks) -> tuple[int, ...]:
-    return tuple(low.tolist())
-
-
-def fast_answer(table: ConflictTable) -> Verdict | Minimised:
-    """The answers of §4.3 without a guess, or the minimised cover set that remains to be asked.
-
-    Guarantee: a verdict is exact, a "no" has its witness. Cost: that of Algorithm 2.
-    """
-    row = table.covering()
-    if row >= 0:
-        return Verdict(True, "corollary_1", np.array([row]))
-    witness = table.polyhedron()
-    if witness is not None:
-        return Verdict(False, "corollary_3", NONE, corner(witness[0]))
-    minimised = table.minimised()
-    if not minimised.alive.any():
-        return Verdict(False, "empty_set", NONE, corner(table.grown(minimised)[0]))
-    return minimised
+MADE, NEEDED, ERROR = 0, 1, 2
+"""What of guesses is told: made, asked for by Eq. (1), and `Verdict.error`."""
 
 
 @njit
-def _largest_first(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, rows: Ints) -> tuple[Ints, Ranks, Ranks]:
+def largest_first(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, rows: Ints) -> tuple[Ints, Ranks, Ranks]:
+    """`rows` and their parts inside s, the larger first: most points are found in the first few."""
     k, m = len(rows), len(low)
     inner_lows, inner_highs = np.empty((k, m), np.int64), np.empty((k, m), np.int64)
     smaller = np.empty(k)
@@ -323,9 +322,86 @@ def _largest_first(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, rows: Int
     return rows[order], inner_lows[order], inner_highs[order]
 
 
-def largest_first(table: ConflictTable, rows: Ints) -> tuple[Ints, Ranks, Ranks]:
-    """`rows` and their parts inside s, the larger first: most points are found in the first few."""
-    return _largest_first(table.low, table.high, table.lows, table.highs, rows)
+@njit
+def decide_by(
+    low: Ranks,
+    high: Ranks,
+    lows: Ranks,
+    highs: Ranks,
+    error: float,
+    trials_max: int,
+    seed: np.uint64,
+    point: Ranks,
+    used: Bools,
+    figures: Floats,
+) -> int:
+    """`decide`, compiled: the step. `used` becomes the rows that cover, if they do; `point` the witness, if any."""
+    table = defined(low, high, lows, highs)
+    alive, order = np.ones(len(lows), np.bool_), np.empty(len(lows), np.int64)
+    used[:] = False
+    figures[:] = 0.0
+    step, removed = settle(low, high, lows, highs, table, alive, order, point)
+    if step != OPEN:
+        if step == COROLLARY_1:
+            used[:] = alive
+        return step
+    rows, inner_lows, inner_highs = largest_first(low, high, lows, highs, np.flatnonzero(alive))
+    share = uncovered_share_min(low, high, inner_lows, inner_highs)
+    needed = trials_needed(share, error)
+    if needed > trials_max:
+        inner = np.zeros(len(rows), np.bool_)
+        step = subset(low, high, inner_lows, inner_highs, error, trials_max, seed, point, inner, figures)
+        if step == SUBSET:
+            used[rows[inner]] = True
+    else:
+        made = guess(low, high, inner_lows, inner_highs, int(needed), seed, point)
+        step = TRIALS if made > needed else WITNESS
+        figures[MADE], figures[NEEDED] = min(made, needed), needed
+        if step == TRIALS:
+            used[rows] = True
+            figures[ERROR] = error_after(share, needed)
+    if step == WITNESS:
+        grow_witness(low, high, lows, highs, table, alive, order[:removed], point)
+    return step
+
+
+@njit
+def subset(
+    low: Ranks,
+    high: Ranks,
+    lows: Ranks,
+    highs: Ranks,
+    error: float,
+    trials_max: int,
+    seed: np.uint64,
+    point: Ranks,
+    used: Bools,
+    figures: Floats,
+) -> int:
+    """Decide with a subset of S': the rows that earlier guesses fell into, as long as new guesses need no other.
+
+    Beyond the paper. Guarantee: a round's subset is fixed before its guesses are drawn. If s is not covered, the subset
+    leaves at least its own bound uncovered, so that all guesses of the round fall into it with probability at most
+    error / ROUNDS; over all rounds that is at most `error`. Cost: at most `trials_max` guesses in all.
+    """
+    state = np.array([seed], np.uint64)
+    total, needed, share = 0, float(min(PILOT, trials_max)), 0.0
+    for round in range(ROUNDS + 1):
+        before = used.copy()
+        made, missed = _guess_owners(low, high, lows, highs, int(needed), state, used, point)
+        total += made
+        figures[MADE], figures[NEEDED] = total, needed
+        if missed:
+            return WITNESS
+        if round > 0 and (used == before).all():
+            figures[ERROR] = error_after(share, needed)
+            return SUBSET
+        share = uncovered_share_min(low, high, lows[used], highs[used])
+        needed = trials_needed(share, error / ROUNDS)
+        if total + needed > trials_max:
+            break
+    figures[NEEDED], figures[ERROR] = needed, error_after(share, max(0.0, trials_max - float(total)))
+    return CAP
 
 
 def decide(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, *, error: float, trials_max: int, seed: int) -> Verdict:
@@ -342,61 +418,14 @@ def decide(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, *, error: float, 
     >>> verdict.covered, verdict.step, verdict.by.tolist()
     (True, 'trials', [0, 1, 2])
     """
-    table = ConflictTable(low, high, lows, highs)
-    answer = fast_answer(table)
-    if isinstance(answer, Verdict):
-        return answer
-    rows, set_lows, set_highs = largest_first(table, answer.rows)
-    share = float(uncovered_share_min(low, high, set_lows, set_highs))
-    needed = trials_needed(share, error)
-    if needed > trials_max:
-        return _subset(table, answer, rows, set_lows, set_highs, error, trials_max, seed)
-    return guessed(table, answer, set_lows, set_highs, int(needed), seed) or Verdict(
-        True, "trials", answer.rows, None, int(needed), needed, error_after(share, needed)
-    )
+    point, used, figures = np.empty(len(low), np.int64), np.zeros(len(lows), bool), np.zeros(3)
+    step = decide_by(low, high, lows, highs, float(error), trials_max, np.uint64(seed), point, used, figures)
+    return verdict_of(int(step), point, np.flatnonzero(used), figures)
 
 
-def guessed(
-    table: ConflictTable, minimised: Minimised, lows: Ranks, highs: Ranks, trials: int, seed: int
-) -> Verdict | None:
-    """A proof of "not covered" by a guess outside the minimised set, or None."""
-    point = np.empty(len(table.low), np.int64)
-    made = int(guess(table.low, table.high, lows, highs, trials, np.uint64(seed), point))
-    if made > trials:
-        return None
-    witness = table.grown(minimised, point)[0]
-    return Verdict(False, "witness", NONE, corner(witness), made, trials)
-
-
-def _subset(
-    table: ConflictTable,
-    minimised: Minimised,
-    rows: Ints,
-    lows: Ranks,
-    highs: Ranks,
-    error: float,
-    trials_max: int,
-    seed: int,
-) -> Verdict:
-    """Decide with a subset of S': the rows that earlier guesses fell into, as long as new guesses need no other.
-
-    Beyond the paper. Guarantee: a round's subset is fixed before its guesses are drawn. If s is not covered, the subset
-    leaves at least its own bound uncovered, so that all guesses of the round fall into it with probability at most
-    error / ROUNDS; over all rounds that is at most `error`. Cost: at most `trials_max` guesses in all.
-    """
-    state, point = np.array([seed], np.uint64), np.empty(len(table.low), np.int64)
-    used = np.zeros(len(rows), bool)
-    total, needed, share = 0, float(min(PILOT, trials_max)), 0.0
-    for round in range(ROUNDS + 1):
-        before = used.copy()
-        made, missed = _guess_owners(table.low, table.high, lows, highs, int(needed), state, used, point)
-        total += made
-        if missed:
-            return Verdict(False, "witness", NONE, corner(table.grown(minimised, point)[0]), total, needed)
-        if round > 0 and (used == before).all():
-            return Verdict(True, "subset", rows[used], None, total, needed, error_after(share, needed))
-        share = float(uncovered_share_min(table.low, table.high, lows[used], highs[used]))
-        needed = trials_needed(share, error / ROUNDS)
-        if total + needed > trials_max:
-            break
-    return Verdict(False, "cap", NONE, None, total, needed, error_after(share, max(0, trials_max - total)))
+def verdict_of(step: int, point: Ranks, by: Ints, figures: Floats) -> Verdict:
+    """What compiled code found: the step, a witness if there is one, the rows that cover."""
+    covered = len(by) > 0
+    proven = step in WITNESSED or step == CORNER or (step == SUBTRACTION and not covered)
+    made, needed, error = figures.tolist()
+    return Verdict(covered, STEP_NAMES[step], by, tuple(point.tolist()) if proven else None, int(made), needed, error)

@@ -29,8 +29,8 @@ from state.reductions.reduction import Decision, Delta, Fate
 from state.space.boxes import Boxes
 from state.space.packing import Geometry, PackedEntries, pack_numbers, unpack_entries, unpack_numbers
 
-FORMAT = 4
-"""4: `probabilistic` and `hybrid` look at corners first; boxes are packed by columns."""
+FORMAT = 5
+"""5: `hybrid` subtracts the largest parts first; on a removal groups are mended instead of sought anew."""
 MANY = 32
 """Entries that come together from which on one pass is the cheaper way."""
 EMPTY = Decision(True, reason="there is nothing in it")
@@ -140,26 +140,28 @@ class Withholding(ABC):
             self._put_in(id, boxes)
 
     def _took_in(
-        self, entries: dict[str, Boxes], coverers: dict[str, str], left: dict[str, list[tuple[str, Boxes]]]
+        self,
+        entries: dict[str, Boxes],
+        coverers: dict[str, tuple[str, ...]],
+        left: dict[str, list[tuple[str, Boxes]]],
     ) -> None:
-        """Note what `EntryRows.take_in` did with entries, of which the empty ones were not given to it."""
+        """Note what a pass of `EntryRows` did with entries, of which the empty ones were not given to it."""
         if not left and not self._before:
             # as below, for the many that are new and that nobody covers
             self._before = {id: None for id, boxes in entries.items() if id not in coverers and len(boxes.lows)}
             entries = {id: boxes for id, boxes in entries.items() if id not in self._before}
         passive = {}
         for id, boxes in entries.items():
-            coverer = coverers.get(id)
+            group = coverers.get(id, ())
+            if group or not len(boxes):
+                passive[id] = boxes
+                self._link(id, group)
             for inner, inside in left.get(id, ()):
                 self._before.setdefault(inner, inside)
                 passive[inner] = inside
-                self._hand_down(inner, (id,))
-            if coverer is None and len(boxes):
+                self._hand_down(inner, group or (id,))
+            if not group and len(boxes):
                 self._before.setdefault(id, None)
-                continue
-            passive[id] = boxes
-            if coverer is not None:
-                self._link(id, (coverer,))
         self._passive.extend(passive)
 
     def _put_in(self, id: str, boxes: Boxes) -> None:

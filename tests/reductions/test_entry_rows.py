@@ -10,14 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.reductions import entry_rows
+from state.reductions.conflict_table import COROLLARY_1
 from state.reductions.covering import Covering
 from state.reductions.entry_rows import EntryRows, covers
+from state.reductions.judging import Rules
 from state.reductions.row_tree import LEAF_MAX, RowTree
+from state.reductions.rspc import CORNER
 from state.space.boxes import Boxes
 from state.space.ranks import ABSENT, PRESENT_MAX
 from tests.reductions.contract import BoxSpace, Contract, machine
 
 SPACE = BoxSpace((0, 0), (9, 9))
+EXACTLY = Rules(True, 10_000, 0.001, 0, 0)
 
 
 @pytest.fixture
@@ -48,18 +52,29 @@ def assert_answers(rows: EntryRows, asked: Boxes) -> None:
     assert rows.touching(rows.starts(some), asked).tolist() == [id in meeting for id in some]
     corners = [np.where([1 & k, 2 & k], high, low) for k in range(4)]
     free = [p for p in corners if not any((a <= p).all() and (b >= p).all() for _, a, b in everything)]
-    assert rows.open_corner(low, high) == (tuple(free[0].tolist()) if free else None)
+    step, by, point, _ = rows.judged(low, high, EXACTLY, 0)
+    assert (step == COROLLARY_1) == bool(holds)
+    assert rows.owners(by[: step == COROLLARY_1]) == holds[:1]
+    assert (step == CORNER) == bool(free and not holds)
+    assert step != CORNER or tuple(point.tolist()) == tuple(free[0].tolist())
+    points = {p for _, a, b in everything for p in SPACE.points(Boxes(a[None], b[None]))}
+    assert bool(len(by)) == (SPACE.points(Boxes(low[None], high[None])) <= points)
     assert rows.inside(asked) == [id for id, boxes in rows.entries.items() if len(boxes) and covers(asked, boxes)]
+
+
+def corner_of(rows: EntryRows, low: np.ndarray, high: np.ndarray) -> tuple[int, ...] | None:
+    step, _, point, _ = rows.judged(low, high, EXACTLY, 0)
+    return tuple(point.tolist()) if step == CORNER else None
 
 
 def test_a_corner_beyond_the_fourth_dimension_is_the_lower_one() -> None:
     """Of many dimensions some corners are tried, no others: one of these that is held by nobody is a proof."""
     rows, low, high = EntryRows(6), np.zeros(6, np.int64), np.full(6, 9)
-    assert rows.open_corner(low, high) == (0,) * 6
+    assert corner_of(rows, low, high) == (0,) * 6
     rows.add("first half", Boxes.of([([0] * 6, [9, 9, 9, 4, 9, 9])]))
-    assert rows.open_corner(low, high) == (0, 0, 0, 9, 0, 0)
+    assert corner_of(rows, low, high) == (0, 0, 0, 9, 0, 0)
     rows.add("low end of the last", Boxes.of([([0] * 6, [9, 9, 9, 9, 9, 0])]))
-    assert rows.open_corner(low, high) is None
+    assert corner_of(rows, low, high) is None
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -66,27 +66,32 @@ TestHybridWithoutTrials = machine(NO_TRIALS).TestCase
 
 @pytest.mark.parametrize("method", [Hybrid, Probabilistic])
 def test_many_at_once_are_judged_as_one_by_one(method: type[Hybrid] | type[Probabilistic]) -> None:
-    """Equal deltas, in the same order, and equal bytes, whether a step is passes or judgements; each end of a pass
-    is reached."""
+    """Equal deltas, in the same order, and equal bytes, whether a step is one pass or judgement by judgement; and
+    however many of those that lost a coverer are judged in one call."""
     ends: dict[str, float] = {}
+    mended = 0
     for seed, last in enumerate((6, 40, 400)):
         random, domain = Random(seed), Boxes.of([([0, 0], [last, last])])
         at_once, one_by_one = method(domain), method(domain)
         at_once.many, one_by_one.many = 1, 10**9
+        one_by_one.again_min = 1
         live: list[str] = []
         for _ in range(4):
             added = {f"e{random.randrange(300)}": _drawn(random, last) for _ in range(random.choice([3, 40, 150]))}
             removed = random.sample(live, min(len(live), random.choice([0, 5, 40])))
+            again = {heir for id in removed for heir in at_once._covers.get(id, ()) if heir not in {*added, *removed}}
             deltas = [reduction.update(added, removed) for reduction in (at_once, one_by_one)]
             assert list(deltas[0].added.items()) == list(deltas[1].added.items())
             assert deltas[0].removed == deltas[1].removed
             assert at_once.encode() == one_by_one.encode()
             live = list(at_once._active.entries | at_once._passive.entries)
+            mended += sum(id in at_once._passive for id in again)
         at_once.check()
         for name, count in at_once.stats().items():
             ends[name] = ends.get(name, 0) + count
     by_group = ends.get("decided_subtraction", 0) + ends.get("decided_trials", 0)
     assert min(ends["decided_corner"], ends["decided_corollary_1"], ends["retired"], by_group) > 0, "this shows little"
+    assert min(mended, ends["promoted"]) > 0, "this shows little of removals"
 
 
 def _drawn(random: Random, last: int) -> Boxes:

@@ -14,15 +14,17 @@ from hypothesis import strategies as st
 
 from benchmarks.peers.chain_loss import found, loss
 from benchmarks.peers.imprecise_cover import concerned
-from state.reductions.conflict_table import ConflictTable
+from state.reductions.conflict_table import ConflictTable, grow_witness
 from state.reductions.rspc import (
-    _subset,
+    SUBSET,
+    WITNESS,
     decide,
     draw,
     error_after,
     guess,
     largest_first,
     seed_of,
+    subset,
     trials_needed,
     uncovered_share_min,
 )
@@ -229,13 +231,17 @@ def test_a_subset_errs_in_at_most_delta() -> None:
             lows, highs = ends(pinwheel(random, 1, 400), 2)
             table = ConflictTable(low[0], high[0], lows, highs)
             minimised = table.minimised()
-            sorted_rows = largest_first(table, minimised.rows)
-        verdict = _subset(table, minimised, *sorted_rows, DELTA, 10**6, random.getrandbits(64))
-        steps[verdict.step] += 1
-        wrong += verdict.covered
-        if verdict.witness is not None and case % 100 == 0:
-            assert not Boxes(lows, highs).contains(np.array([verdict.witness])).any()
-    assert set(steps) == {"witness", "subset"}
+            _, inner_lows, inner_highs = largest_first(low[0], high[0], lows, highs, minimised.rows)
+            point, used = np.empty(2, np.int64), np.empty(len(inner_lows), bool)
+        used[:] = False
+        seed = np.uint64(random.getrandbits(64))
+        step = subset(low[0], high[0], inner_lows, inner_highs, DELTA, 10**6, seed, point, used, np.zeros(3))
+        steps[step] += 1
+        wrong += step == SUBSET
+        if step == WITNESS and case % 100 == 0:
+            grow_witness(low[0], high[0], lows, highs, table.defined, minimised.alive, minimised.order, point)
+            assert not Boxes(lows, highs).contains(point[None]).any()
+    assert set(steps) == {WITNESS, SUBSET}
     assert 0 < wrong <= most(n, DELTA)
 
 

@@ -1,0 +1,405 @@
+"""Entries judged by compiled passes over the active rows and their tree: what `group_covering.py` asks for.
+
+    judge_box     is one box covered?  inside one row ──> a corner in no row ──> `judge` by the rows that meet it
+    judge_again   withheld entries, some of whose coverers left: of each only what these had covered
+    take_in       entries one after another: covered ones join a group, any other the tree, and what lies inside leaves
+
+        P was covered by A, B, C, and A leaves:          ┌─P──────────────┐
+        P without A is covered by B and C still, so      │ B  ┌A∩P┐   C   │     judged: A∩P, by what meets it;
+        A∩P alone is looked up                           └────┴───┴───────┘     P's group: B, C and what covers A∩P
+
+Without a tree all rows are looked at. The answers are the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from state.arrays import Floats, Ints, Words
+from state.kernels import njit
+from state.reductions.conflict_table import COROLLARY_1
+from state.reductions.judging import Rules, judge
+from state.reductions.pairwise import PairwiseTree, leave, within
+from state.reductions.row_tree import (
+    CHANGES_MIN,
+    CORNER_BITS,
+    LEAST,
+    MOST,
+    NONE,
+    Links,
+    ask_corner,
+    between,
+    insert,
+    open_corner,
+    search,
+    search_first,
+)
+from state.reductions.rspc import CAP, CORNER, ERROR, MADE, following
+from state.space.boxes import Ranks
+from state.space.subtraction import COVERED, subtract
+
+MENDING_MAX = 1_000
+"""Pieces that it may take to see which of a group are needed."""
+TRIALS, CAP_MAX, CAP_SUM, STEPS_FROM = 0, 1, 2, 3
+"""Of `counts`: guesses, the largest error at the cap, their sum, then boxes by the step that decided."""
+
+
+@njit
+def _meeting(
+    points: Ranks,
+    owners: Ints,
+    bounds: Ranks,
+    links: Links,
+    chain: Links,
+    stack: Links,
+    low: Ranks,
+    high: Ranks,
+    floor: Ranks,
+    ceiling: Ranks,
+    found: Ints,
+) -> int:
+    """Write the live rows that meet a box, in no order; how many. No nodes: there is no tree."""
+    d = len(low)
+    for j in range(d):
+        floor[j], floor[d + j] = LEAST, low[j]
+        ceiling[j], ceiling[d + j] = high[j], MOST
+    if len(links):
+        return search(points, bounds, links, chain, stack, floor, ceiling, found)
+    count = 0
+    for row in range(len(owners)):
+        if owners[row] >= 0 and between(points, row, floor, ceiling):
+            found[count] = row
+            count += 1
+    return count
+
+
+@njit
+def _first_of(points: Ranks, rows: Ints, floor: Ranks, ceiling: Ranks) -> int:
+    """The first of `rows` between, or -1."""
+    for row in rows:
+        if between(points, row, floor, ceiling):
+            return row
+    return NONE
+
+
+@njit
+def _fast(
+    points: Ranks,
+    bounds: Ranks,
+    links: Links,
+    chain: Links,
+    stack: Links,
+    low: Ranks,
+    high: Ranks,
+    floor: Ranks,
+    ceiling: Ranks,
+    rows: Ints,
+) -> tuple[int, int]:
+    """A row that contains the box and -1, or -1 and a corner in no row, or -1 twice; without a tree of `rows`."""
+    d = len(low)
+    for j in range(d):
+        floor[j], floor[d + j] = LEAST, high[j]
+        ceiling[j], ceiling[d + j] = low[j], MOST
+    if len(links):
+        row = search_first(points, bounds, links, chain, stack, floor, ceiling)
+        if row != NONE:
+            return row, NONE
+        return NONE, open_corner(points, bounds, links, chain, stack, low, high, floor, ceiling)
+    row = _first_of(points, rows, floor, ceiling)
+    if row != NONE:
+        return row, NONE
+    for corner in range(1 << min(d, CORNER_BITS)):
+        ask_corner(low, high, corner, floor, ceiling)
+        if _first_of(points, rows, floor, ceiling) == NONE:
+            return NONE, corner
+    return NONE, NONE
+
+
+@njit
+def _judged(
+    points: Ranks,
+    rows: Ints,
+    rules: Rules,
+    low: Ranks,
+    high: Ranks,
+    seed: np.uint64,
+    point: Ranks,
+    figures: Floats,
+) -> tuple[int, Ints]:
+    """The step that decided whether some rows, in their order, cover a box, and those that do."""
+    d = len(low)
+    used = np.empty(len(rows), np.bool_)
+    lows, highs = np.empty((len(rows), d), np.int64), np.empty((len(rows), d), np.int64)
+    for i in range(len(rows)):
+        lows[i], highs[i] = points[rows[i], :d], points[rows[i], d:]
+    step = judge(rules, low, high, lows, highs, seed, point, used, figures)
+    return step, rows[used]
+
+
+@njit
+def judge_box(
+    points: Ranks,
+    owners: Ints,
+    bounds: Ranks,
+    links: Links,
+    chain: Links,
+    stack: Links,
+    found: Ints,
+    rules: Rules,
+    low: Ranks,
+    high: Ranks,
+    seed: np.uint64,
+    point: Ranks,
+    figures: Floats,
+) -> tuple[int, Ints]:
+    """The step that decided whether the live rows cover a box, and the rows that do, in their order.
+
+    `found` has room for all rows; `point` becomes the witness, if there is one.
+    """
+    n = points.shape[1]
+    floor, ceiling = np.empty(n, np.int64), np.empty(n, np.int64)
+    figures[:] = 0.0
+    count = 0
+    if not len(links):
+        count = _meeting(points, owners, bounds, links, chain, stack, low, high, floor, ceiling, found)
+    row, corner = _fast(points, bounds, links, chain, stack, low, high, floor, ceiling, found[:count])
+    if row != NONE:
+        return COROLLARY_1, np.array([row])
+    if corner != NONE:
+        for j in range(len(low)):
+            point[j] = high[j] if j < CORNER_BITS and corner >> j & 1 else low[j]
+        return CORNER, found[:0].copy()
+    if len(links):
+        count = _meeting(points, owners, bounds, links, chain, stack, low, high, floor, ceiling, found)
+    return _judged(points, np.sort(found[:count]), rules, low, high, seed, point, figures)
+
+
+@njit
+def count_step(step: int, figures: Floats, counts: Floats) -> None:
+    """Note what a judgement was."""
+    counts[STEPS_FROM + step] += 1
+    counts[TRIALS] += figures[MADE]
+    if step == CAP:
+        counts[CAP_MAX] = max(counts[CAP_MAX], figures[ERROR])
+        counts[CAP_SUM] += figures[ERROR]
+
+
+@njit
+def _more(list: Ints, size: int, more: Ints) -> tuple[Ints, int]:
+    """A list with `more` behind its first `size`, in memory that grows."""
+    if size + len(more) > len(list):
+        longer = np.empty(2 * (size + len(more)), np.int64)
+        longer[:size] = list[:size]
+        list = longer
+    list[size : size + len(more)] = more
+    return list, size + len(more)
+
+
+# --- again --------------------------------------------------------------------------------------------------
+
+
+@njit
+def _seed_of_part(seed: np.uint64, low: Ranks, high: Ranks) -> np.uint64:
+    """The seed of the draws for a part of a box."""
+    state = np.array([seed], np.uint64)
+    for j in range(len(low)):
+        state[0] ^= np.uint64(low[j])
+        state[0] = following(state) ^ np.uint64(high[j])
+    return following(state)
+
+
+@njit
+def _mended(points: Ranks, rows: Ints, low: Ranks, high: Ranks) -> Ints:
+    """Of rows that cover a box enough to cover it; all of them where that takes too long to see."""
+    d = len(low)
+    rows = np.unique(rows)
+    point, used = np.empty(d, np.int64), np.zeros(len(rows), np.bool_)
+    lows, highs = np.empty((len(rows), d), np.int64), np.empty((len(rows), d), np.int64)
+    for i in range(len(rows)):
+        lows[i], highs[i] = points[rows[i], :d], points[rows[i], d:]
+    found, _ = subtract(low, high, lows, highs, MENDING_MAX, point, used)
+    return rows[used] if found == COVERED else rows
+
+
+@njit
+def judge_again(
+    points: Ranks,
+    owners: Ints,
+    bounds: Ranks,
+    links: Links,
+    chain: Links,
+    stack: Links,
+    rules: Rules,
+    boxes: Ranks,
+    sizes: Ints,
+    members: Ints,
+    member_ends: Ints,
+    gone: Ranks,
+    gone_ends: Ints,
+    seeds: Words,
+    counts: Floats,
+) -> tuple[int, bool, Ints, Ints]:
+    """Judge withheld entries, some of whose coverers left, as far as the first that is not covered any more.
+
+    Entry i has `sizes[i]` boxes, one after another in `boxes`; rows `members` up to `member_ends[i]` are those of its
+    coverers that stay, `gone` up to `gone_ends[i]` the boxes of those that left. Returns how many were judged, whether
+    all of them are covered (else the last is not), and the owners of the rows that cover each, with the ends of these.
+    Cost: of each box, a judgement of what it shares with each box that left, by what meets that; then its group, few
+    rows, is subtracted from it, so that it does not grow.
+    """
+    n = points.shape[1]
+    d = n // 2
+    floor, ceiling = np.empty(n, np.int64), np.empty(n, np.int64)
+    low, high = np.empty(d, np.int64), np.empty(d, np.int64)
+    point, figures, found = np.empty(d, np.int64), np.zeros(3), np.empty(len(owners), np.int64)
+    by, size, ends = np.empty(16 * len(sizes), np.int64), 0, np.empty(len(sizes), np.int64)
+    rows = np.empty(64, np.int64)
+    at = first_member = first_gone = 0
+    for i in range(len(sizes)):
+        for box in range(at, at + sizes[i]):
+            rows, count = _more(rows, 0, members[first_member : member_ends[i]])
+            for g in range(first_gone, gone_ends[i]):
+                meets = True
+                for j in range(d):
+                    low[j], high[j] = max(boxes[box, j], gone[g, j]), min(boxes[box, d + j], gone[g, d + j])
+                    meets &= low[j] <= high[j]
+                if not meets:
+                    continue
+                met = _meeting(points, owners, bounds, links, chain, stack, low, high, floor, ceiling, found)
+                asked, seed = np.sort(found[:met]), _seed_of_part(seeds[box], low, high)
+                step, cover = _judged(points, asked, rules, low, high, seed, point, figures)
+                count_step(step, figures, counts)
+                if len(cover) == 0:
+                    return i + 1, False, by, ends
+                rows, count = _more(rows, count, cover)
+            by, size = _more(by, size, owners[_mended(points, rows[:count], boxes[box, :d], boxes[box, d:])])
+        ends[i] = size
+        at, first_member, first_gone = at + sizes[i], member_ends[i], gone_ends[i]
+    return len(sizes), True, by, ends
+
+
+# --- anew ---------------------------------------------------------------------------------------------------
+
+
+@njit
+def take_in(
+    points: Ranks,
+    owners: Ints,
+    bounds: Ranks,
+    parts: Ranks,
+    links: Links,
+    chain: Links,
+    stack: Links,
+    scale: Floats,
+    used: int,
+    found: Ints,
+    rules: Rules,
+    firsts: Ints,
+    sizes: Ints,
+    seeds: Words,
+    retired: Ints,
+    counts: Floats,
+) -> tuple[int, int, int, Ints, Ints]:
+    """Take entries in, one after another: `pairwise.take_in`, where several together may cover one.
+
+    `seeds`: of each row. Returns the numbers of nodes, of entries that left and of rows more; and for each entry the
+    owners of the rows that cover it, none if it is active, with the ends of these. `retired` is as there.
+    """
+    n = points.shape[1]
+    d = n // 2
+    floor, ceiling = np.empty(n, np.int64), np.empty(n, np.int64)
+    point, figures = np.empty(d, np.int64), np.zeros(3)
+    by, size, ends = np.empty(4 * len(firsts), np.int64), 0, np.empty(len(firsts), np.int64)
+    nobody = np.empty(0, np.int64)
+    left = more = 0
+    for i in range(len(firsts)):
+        first, end, before = firsts[i], firsts[i] + sizes[i], size
+        covered = True
+        for row in range(first, end):
+            low, high = points[row, :d], points[row, d:]
+            step, cover = judge_box(
+                points, owners, bounds, links, chain, stack, found, rules, low, high, seeds[row - firsts[0]], point,
+                figures,
+            )  # fmt: skip
+            count_step(step, figures, counts)
+            if len(cover) == 0:
+                covered, size = False, before
+                break
+            by, size = _more(by, size, owners[cover])
+        ends[i] = size
+        group = by[before:size] if covered else nobody
+        if not covered or (group != group[0]).any():
+            count = 0
+            for row in range(first, end):
+                within(points, row, floor, ceiling)
+                count += search(points, bounds, links, chain, stack, floor, ceiling, found[count:])
+            if count:
+                inside = np.sort(found[:count])
+                left, gone = leave(points, owners, parts, links, chain, inside, group, i, retired, left)
+                more -= gone
+        if covered:
+            owners[first:end] = NONE
+            continue
+        for row in range(first, end):
+            used = insert(bounds, parts, links, chain, points, row, used, scale)
+        more += sizes[i]
+    return used, left, more, by, ends
+
+
+class GroupTree(PairwiseTree):
+    """A tree of rows that takes in many entries at once, as far as several together do not cover them, either."""
+
+    @property
+    def nodes(self) -> Nodes:
+        """What the kernels above ask."""
+        return self._bounds, self._links, self._chain, self._stack
+
+    def take_in_by_groups(
+        self, owners: Ints, firsts: Ints, sizes: Ints, seeds: Words, rules: Rules, counts: Floats
+    ) -> tuple[list[Ints], Ints]:
+        """Who covers each entry, and who left; `counts` go on.
+
+        Cost: a judgement for each entry, compiled; as many at once as the tree may grow by before it is built anew.
+        """
+        groups: list[Ints] = []
+        retired = np.empty((self._count + len(firsts), 2), np.int64)
+        at = left = 0
+        while at < len(firsts):
+            some = slice(at, at + self._count + CHANGES_MIN)
+            rows = int(sizes[some].sum())
+            self._make_room(rows)
+            used, gone, more, by, ends = take_in(
+                self._points,
+                owners,
+                self._bounds,
+                self._parts,
+                self._links,
+                self._chain,
+                self._stack,
+                self._scale,
+                self._used,
+                self._found,
+                rules,
+                firsts[some],
+                sizes[some],
+                seeds[firsts[at] - firsts[0] :],
+                retired[left:],
+                counts,
+            )
+            retired[left : left + gone, 1] += at
+            self._used, left = int(used), left + gone
+            self._count += int(more)
+            self._changed(abs(int(more)))
+            groups += np.split(by, ends)[:-1]
+            at = some.stop
+        return groups, retired[:left]
+
+
+Nodes = tuple[Ranks, Links, Links, Links]
+NO_TREE: Nodes = (
+    np.empty((0, 0), np.int64),
+    np.empty((0, 4), np.int32),
+    np.empty((0, 2), np.int32),
+    np.empty(0, np.int32),
+)
+"""Where all rows are looked at."""
