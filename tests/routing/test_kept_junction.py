@@ -23,7 +23,7 @@ def opened(event_type, kept, folder, before=None):
 
 
 def held(junction):
-    found = junction.exactly(junction.interested(BATCH, np.arange(len(BATCH))), BATCH)
+    found = junction.matching(BATCH, np.arange(len(BATCH)))
     return sorted((row, junction.roll.id(n)) for row, n in zip(*(side.tolist() for side in found), strict=True))
 
 
