@@ -191,7 +191,7 @@ class Engine(Protocol):
 
 
 class Ours(Engine):
-    """As a route task does it: `decode`, `Junction.interested`, `Junction.exactly`."""
+    """As a route task does it: `decode`, `Junction.matching`."""
 
     batches = (10_000, 100, 1)
 
@@ -210,8 +210,7 @@ class Ours(Engine):
     def pairs(self, values: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Events and rules that hold, side by side."""
         batch = decode(self.type, values)
-        found = self.junction.interested(batch, np.arange(len(batch)))
-        found = self.junction.exactly(found, batch)
+        found = self.junction.matching(batch, np.arange(len(batch)))
         return found.rows, self.rule[found.numbers]
 
     def answer(self, values: list[bytes]) -> list[Answer]:

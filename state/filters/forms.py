@@ -20,9 +20,9 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
 
-from state.filters.checking import TYPED
-from state.filters.tree import And, Filter, Operator, Or, Predicate, Value, predicates
+from state.filters.tree import And, Filter, Operator, Or, Predicate, Timestamp, Value, predicates
 from state.space.event_type import Attribute, EventType
+from state.space.ranks import timestamp_micros
 
 NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 NUMERALS = frozenset("0123456789+-.")
@@ -129,13 +129,14 @@ def _reader(attribute: Attribute) -> Callable[[str], Value | None]:
         return _finite_number
     if attribute.kind == "category":
         return _spellings(attribute.values).get
-    typed = TYPED[attribute.kind]
+    assert attribute.kind == "timestamp", "TRUE and FALSE are words, and no literals"
+    return _spelled_time
 
-    def value(token: str) -> Value | None:
-        spelled = quoted_text(token)
-        return None if spelled is None else typed(spelled, attribute)
 
-    return value
+def _spelled_time(token: str) -> Timestamp | None:
+    # A quote inside is no part of a time, once or twice.
+    micros = timestamp_micros(token[1:-1]) if token[:1] == "'" and len(token) > 1 else None
+    return None if micros is None else Timestamp(micros)
 
 
 @lru_cache(maxsize=TYPES_MAX)
@@ -146,10 +147,18 @@ def _spellings(values: tuple[str, ...]) -> dict[str, str]:
 
 def _finite_number(token: str) -> int | float | None:
     """`spelled_number`, but for what overflows a double; all that an attribute of numbers asks of a literal."""
-    if token.isdigit() and token.isascii():
+    if not token.isascii():
+        return None
+    if token.isdigit():
         return int(token)
-    value = spelled_number(token)
-    return value if value.__class__ is int or (value is not None and isfinite(value)) else None
+    try:
+        # A literal that is none of digits begins as no word does that Python takes for a number, such as `nan`.
+        value = float(token)
+    except ValueError:
+        return None
+    if "." in token or "e" in token or "E" in token:
+        return value if isfinite(value) else None
+    return int(token)
 
 
 def _shape(tree: Filter, number: Callable[[], int]) -> object:

@@ -20,20 +20,19 @@ covered by its bounding box and checked as a tree. Differs: the design counts co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from state.filters.disjoint import INTERSECT, NOWHERE, PRODUCT, SKIP, UNITE, evaluated
 from state.filters.like import Like
+from state.filters.span_trees import AND, OR, boxes_of
 from state.filters.tree import NEGATION, And, Filter, Operator, Or, Predicate, Timestamp, Value, conjunction
 from state.limits import GEOMETRY_BYTES_MAX
 from state.space.boxes import Boxes
-from state.space.event_type import Attribute, EventType, Kind
+from state.space.event_type import Attribute, EventType
 from state.space.ranks import (
     ABSENT,
     ABSENT_SPAN,
@@ -108,7 +107,7 @@ def geometry(filter: Filter, event_type: EventType, boxes_max: int = BOXES_MAX) 
     if found is not None:
         residual = None if found.exact else _residual(filter, event_type)
         return FilterGeometry(found.boxes, residual is None, residual)
-    bounds = _bounds(filter, event_type, list(_EVERYTHING) * event_type.d)
+    bounds = _bounds(filter, event_type, [(ABSENT, PRESENT_MAX)] * event_type.d)
     if bounds is None:
         return FilterGeometry(Boxes.empty(event_type.d), True, None)
     lows, highs = np.array(bounds, dtype=np.int64).T.copy()
@@ -287,41 +286,52 @@ _TEXTS: dict[Operator, Rule] = {
 """The rules of text and categories; what is not here is the negation of one that is."""
 
 
-def _ordered(last: Callable[[Any, bool], int]) -> dict[Operator, Rule]:
-    """The rules of numbers or times: one span each, exact. `last`: the last rank that is `<=`, or `<`, a value."""
+Writer = Callable[[Values], tuple[int, ...]]
+"""What a predicate with these values writes of itself: dimension, exact, number of spans, low, high, low, .."""
+Last = Callable[[Any, bool], int]
+"""The last rank that is `<=`, or `<`, a value."""
 
-    def between(low: int, high: int) -> Pair:
+_LAST: dict[str, Last] = {
+    "int": last_int_at_most,
+    "float": last_float_at_most,
+    "timestamp": lambda value, inclusive: value.micros - (not inclusive),
+}
+"""By kind of what is ordered as its values are."""
+
+_RANGES: dict[Operator, tuple[int, bool, int, bool]] = {
+    Operator.LT: (-1, False, 0, False),
+    Operator.LE: (-1, False, 0, True),
+    Operator.GT: (0, True, -1, False),
+    Operator.GE: (0, False, -1, False),
+    Operator.BETWEEN: (0, False, 1, True),
+}
+"""By operator that is one span of these: which value is below it, and whether up to that; which is its end."""
+
+
+def _ordered_writer(k: int, last: Last, low_at: int, excluded: bool, high_at: int, included: bool) -> Writer:
+    """Of numbers or times, between the ends that these values are; -1 is no value."""
+
+    def write(values: Values) -> tuple[int, ...]:
+        low = last(values[low_at], excluded) + 1 if low_at >= 0 else PRESENT_MIN
+        high = last(values[high_at], included) if high_at >= 0 else PRESENT_MAX
         low, high = low if low > PRESENT_MIN else PRESENT_MIN, high if high < PRESENT_MAX else PRESENT_MAX
-        spans = ((low, high),) if low <= high else ()
+        return (k, 1, 1, low, high) if low <= high else (k, 1, 0)
+
+    return write
+
+
+def _ordered(last: Last) -> dict[Operator, Rule]:
+    """The rules of numbers or times: one span each, exact."""
+    return {operator: _ruled(_ordered_writer(0, last, *ends)) for operator, ends in _RANGES.items()}
+
+
+def _ruled(write: Writer) -> Rule:
+    def rule(attribute: Attribute, values: Values) -> Pair:
+        _, _, _, *span = write(values)
+        spans = ((span[0], span[1]),) if span else ()
         return spans, spans
 
-    return {
-        Operator.LT: lambda attribute, values: between(PRESENT_MIN, last(values[0], False)),
-        Operator.LE: lambda attribute, values: between(PRESENT_MIN, last(values[0], True)),
-        Operator.GT: lambda attribute, values: between(last(values[0], True) + 1, PRESENT_MAX),
-        Operator.GE: lambda attribute, values: between(last(values[0], False) + 1, PRESENT_MAX),
-        Operator.BETWEEN: lambda attribute, values: between(last(values[0], False) + 1, last(values[1], True)),
-    }
-
-
-@lru_cache(maxsize=4096)
-def _of_words(kind: Kind, names: tuple[str, ...], operator: Operator, values: Values) -> Pair:
-    """The same few names and codes are asked for by very many filters, and text is dear."""
-    return _WORDS[operator](Attribute("any", kind, values=names), values)
-
-
-_NAMES_MAX = 64
-"""Values of a category that are compared sooner than looked up."""
-
-
-def _memorised(operator: Operator, rule: Rule) -> Rule:
-    def remembered(attribute: Attribute, values: Values) -> Pair:
-        names = attribute.values
-        return (
-            _of_words(attribute.kind, names, operator, values) if len(names) <= _NAMES_MAX else rule(attribute, values)
-        )
-
-    return remembered
+    return rule
 
 
 def _all_rules(some: dict[Operator, Rule]) -> dict[Operator, Rule]:
@@ -330,14 +340,13 @@ def _all_rules(some: dict[Operator, Rule]) -> dict[Operator, Rule]:
 
 
 _WORDS = _all_rules(_TEXTS)
-_WORDS_REMEMBERED = {operator: _memorised(operator, rule) for operator, rule in _WORDS.items()}
 _RULES: dict[str, dict[Operator, Rule]] = {
-    "int": _all_rules(_TEXTS | _ordered(last_int_at_most)),
-    "float": _all_rules(_TEXTS | _ordered(last_float_at_most)),
-    "timestamp": _all_rules(_TEXTS | _ordered(lambda value, inclusive: value.micros - (not inclusive))),
-    "boolean": _WORDS_REMEMBERED,
-    "category": _WORDS_REMEMBERED,
-    "text": _WORDS_REMEMBERED,
+    "int": _all_rules(_TEXTS | _ordered(_LAST["int"])),
+    "float": _all_rules(_TEXTS | _ordered(_LAST["float"])),
+    "timestamp": _all_rules(_TEXTS | _ordered(_LAST["timestamp"])),
+    "boolean": _WORDS,
+    "category": _WORDS,
+    "text": _WORDS,
 }
 """By kind of attribute and operator."""
 
@@ -409,120 +418,142 @@ class _Region(NamedTuple):
     exact: bool
 
 
-_EVERYTHING: Spans = ((ABSENT, PRESENT_MAX),)
-
-
 def _region(filter: Filter, event_type: EventType, cap: int, most: int | None) -> _Region | None:
-    """The boxes of a tree; None if at any point they are more than `cap`, or its conjunctions more than `most`."""
-    program: list[int] = []
-    if filter.__class__ is Or:
-        count = _write(filter, event_type, program)
-    else:
-        spans, exact, branches = _taken(filter, event_type)
-        if spans is None:
-            return _Region(Boxes.empty(event_type.d), True)
-        if not branches and max(map(len, spans.values()), default=1) == 1:
-            return _Region(_one_box(spans, event_type.d), exact)
-        count = _write_all(spans, exact, branches, event_type, program)
+    """The boxes of a tree; None if at any point they are more than `cap`, or its conjunctions more than `most`.
+
+    A contradiction that shows right under an AND may be None, too, where its conjunctions are too many.
+    """
+    tree: list[int] = []
+    count = _write(filter, _writers_of(event_type), tree)
+    if tree[0] == AND and tree[2] == 0 and len(tree) == 3 + _ONE * tree[1]:
+        box = _one_box(tree, event_type.d)
+        if box is not None:
+            return box
     if most is not None and count > most:
         return None
-    region = evaluated(program, event_type.d, cap)
-    return None if region is None else _Region(Boxes(*region[0]), region[1])
+    found = boxes_of(tree, event_type.d, cap)
+    if found is None:
+        return None
+    corners, exact = found
+    return _Region(Boxes(corners[0], corners[1]), exact)
 
 
-def _one_box(spans: dict[int, Spans], d: int) -> Boxes:
-    """What most filters are: one span of each dimension."""
-    lows, highs = [ABSENT] * d, [PRESENT_MAX] * d
-    for k, ((low, high),) in spans.items():
-        lows[k], highs[k] = low, high
+_ONE = 5
+"""Numbers of a leaf of one span; of one that has none and another that has several they may be as many."""
+
+
+def _one_box(tree: list[int], d: int) -> _Region | None:
+    """What most filters are, one span for each predicate; None if they are not."""
+    lows, highs, exact = [ABSENT] * d, [PRESENT_MAX] * d, True
+    for at in range(3, len(tree), _ONE):
+        k, certain, spans, low, high = tree[at : at + _ONE]
+        if spans != 1:
+            return None
+        if low > lows[k]:
+            lows[k] = low
+        if high < highs[k]:
+            highs[k] = high
+        if lows[k] > highs[k]:
+            return _Region(Boxes.empty(d), True)
+        exact = exact and certain == 1
     corners = np.array([lows, highs], np.int64)
-    return Boxes(corners[:1], corners[1:])
+    return _Region(Boxes(corners[:1], corners[1:]), exact)
 
 
-Taken = tuple[dict[int, Spans] | None, bool, Sequence[And | Or]]
-"""The spans of each dimension, whether they are exact, and the branches that are left."""
+def _write(filter: Filter, writers: Writers, tree: list[int]) -> int:
+    """Write a tree out with the spans of its predicates (`span_trees.py`); return its conjunctions.
 
-
-def _taken(filter: Filter, event_type: EventType) -> Taken:
-    """What the predicates right under an AND or OR leave of each dimension; a predicate is its own.
-
-    Of an AND that leaves nothing of some dimension the spans are None.
+    A predicate is an AND of its own.
     """
-    dimension, attributes = event_type.dimension, event_type.attributes
-    spans: dict[int, Spans] = {}
-    branches: list[And | Or] = []
-    every, exact = filter.__class__ is not Or, True
-    for child in (filter,) if isinstance(filter, Predicate) else filter.children:
-        if not isinstance(child, Predicate):
+    kind = filter.__class__
+    children: Sequence[Filter] = (filter,) if isinstance(filter, Predicate) else filter.children
+    begun = len(tree)
+    tree += (OR if kind is Or else AND, len(children), 0)
+    branches: list[Filter] = []
+    for child in children:
+        if isinstance(child, Predicate):
+            tree += writers[child.attribute][child.operator](child.values)
+        else:
             branches.append(child)
-            continue
-        k = dimension[child.attribute]
-        attribute = attributes[k]
-        found, certain = _RULES[attribute.kind][child.operator](attribute, child.values)
-        if found is not certain and found != certain:
-            exact = False
-        if k in spans:
-            found = common(spans[k], found) if every else united([*spans[k], *found])
-        if every and not found:
-            return None, True, ()
-        spans[k] = found
-    return spans, exact, branches
+    if not branches:
+        return len(children) if kind is Or else 1
+    leaves = len(children) - len(branches)
+    tree[begun + 1], tree[begun + 2] = leaves, len(branches)
+    counts = [_write(branch, writers, tree) for branch in branches]
+    return sum(counts) + leaves if kind is Or else prod(counts)
 
 
-def _write(filter: Filter, event_type: EventType, program: list[int]) -> int:
-    """Write out a tree as a program of `disjoint.evaluated` that leaves its boxes; return its conjunctions."""
-    spans, exact, branches = _taken(filter, event_type)
-    if spans is None:
-        program.append(NOWHERE)
-        return conjunctions(filter)
-    if not isinstance(filter, Or):
-        return _write_all(spans, exact, branches, event_type, program)
-    count, several = len(filter.children) - len(branches), 0
-    for k, each in spans.items():
-        if each:
-            _write_product({k: each}, True, program)
-            several += 1
-    for branch in branches:
-        count += _write(branch, event_type, program)
-    program += (UNITE, exact, several + len(branches))
-    return count
+# --- what a predicate writes --------------------------------------------------------------------------------
+
+Writers = Mapping[str, Mapping[Operator, Writer]]
+"""By attribute and operator."""
+
+REMEMBERED_MAX = 4096
+"""Lists of values whose spans an attribute of words remembers, for each operator."""
+TYPES_MAX = 64
+"""Types whose writers are kept."""
+
+_writers: dict[int, tuple[EventType, Writers]] = {}
 
 
-def _write_all(
-    spans: dict[int, Spans], exact: bool, branches: Sequence[Filter], event_type: EventType, program: list[int]
-) -> int:
-    """Write out an AND, what its predicates leave and its branches; return its conjunctions."""
-    _write_product(spans, exact, program)
-    skips, count = [], 1
-    for branch in branches:
-        count *= _write(branch, event_type, program)
-        program += (INTERSECT, SKIP, 0)
-        skips.append(len(program) - 1)
-    for skip in skips:
-        program[skip] = len(program)
-    return count
+def _writers_of(event_type: EventType) -> Writers:
+    """The writers of a type: by the very object, which is kept, so that no other has its id."""
+    known = _writers.get(id(event_type))
+    if known is None:
+        if len(_writers) >= TYPES_MAX:
+            _writers.clear()
+        made = {
+            attribute.name: {operator: _writer(k, attribute, operator) for operator in Operator}
+            for k, attribute in enumerate(event_type.attributes)
+        }
+        known = _writers[id(event_type)] = event_type, made
+    return known[1]
 
 
-def _write_product(spans: dict[int, Spans], exact: bool, program: list[int]) -> None:
-    program += (PRODUCT, exact, len(spans))
-    for k, each in spans.items():
-        program += (k, len(each))
-        for span in each:
-            program += span
+def _writer(k: int, attribute: Attribute, operator: Operator) -> Writer:
+    last = _LAST.get(attribute.kind)
+    if last is not None and operator in _RANGES:
+        return _ordered_writer(k, last, *_RANGES[operator])
+    rule = _RULES[attribute.kind][operator]
+
+    def write(values: Values) -> tuple[int, ...]:
+        found, certain = rule(attribute, values)
+        return (k, found == certain, len(found), *[end for span in found for end in span])
+
+    return write if last is not None else _remembering(write)
+
+
+def _remembering(write: Writer) -> Writer:
+    """The same few names and codes are asked for by very many filters, and text is dear."""
+    known: dict[Values, tuple[int, ...]] = {}
+
+    def remembered(values: Values) -> tuple[int, ...]:
+        found = known.get(values)
+        if found is None:
+            if len(known) >= REMEMBERED_MAX:
+                known.clear()
+            found = known[values] = write(values)
+        return found
+
+    return remembered
 
 
 def _residual(filter: Filter, event_type: EventType) -> Filter:
     """What boxes alone do not decide: of a conjunction the parts that are not exact, else the whole."""
     if not isinstance(filter, And):
         return filter
-    return conjunction(child for child in filter.children if not _decided(child, event_type))
+    writers = _writers_of(event_type)
+    return conjunction([child for child in filter.children if not _decided(child, writers)])
 
 
-def _decided(filter: Filter, event_type: EventType) -> bool:
+def _decided(filter: Filter, writers: Writers) -> bool:
     if isinstance(filter, Predicate):
-        attribute = event_type.attributes[event_type.dimension[filter.attribute]]
-        return attribute.kind != "text" or intervals(filter, attribute).exact  # other kinds share no ranks
-    return all(_decided(child, event_type) for child in filter.children)
+        _, exact, *_ = writers[filter.attribute][filter.operator](filter.values)
+        return exact == 1
+    for child in filter.children:  # noqa: SIM110 - a generator costs more than all the rest
+        if not _decided(child, writers):
+            return False
+    return True
 
 
 Bounds = list[Span]
@@ -538,13 +569,17 @@ def _bounds(filter: Filter, event_type: EventType, within: Bounds) -> Bounds | N
         each = [_bounds(child, event_type, within) for child in filter.children]
         sides = zip(*(bounds for bounds in each if bounds is not None), strict=True)
         return [(min(low for low, _ in side), max(high for _, high in side)) for side in sides] or None
-    spans, _, branches = _taken(filter, event_type)
-    if spans is None:
+    left: list[Spans] = [(span,) for span in within]
+    branches = []
+    for child in (filter,) if isinstance(filter, Predicate) else filter.children:
+        if not isinstance(child, Predicate):
+            branches.append(child)
+            continue
+        k = event_type.dimension[child.attribute]
+        left[k] = common(left[k], intervals(child, event_type.attributes[k]).spans)
+    if not all(left):
         return None
-    inside = [common(spans.get(k, _EVERYTHING), (span,)) for k, span in enumerate(within)]
-    if not all(inside):
-        return None
-    bounds: Bounds | None = [(left[0][0], left[-1][1]) for left in inside]
+    bounds: Bounds | None = [(spans[0][0], spans[-1][1]) for spans in left]
     for branch in branches:
         bounds = None if bounds is None else _bounds(branch, event_type, bounds)
     return bounds

@@ -15,6 +15,7 @@ in the document, and LIKE beyond a prefix.
 from __future__ import annotations
 
 import numpy as np
+from numba import carray
 
 from state.arrays import Bools, Bytes, Ints
 from state.filters.geometry import intervals
@@ -23,7 +24,7 @@ from state.filters.tree import And, Filter, Operator, Predicate
 from state.kernels import njit
 from state.space.boxes import Ranks
 from state.space.event_type import EventType
-from state.space.memory import byte_at
+from state.space.memory import byte_at, pointer_at
 
 NO, YES, OPEN = 0, 1, 2
 """What a program says of an event."""
@@ -119,6 +120,7 @@ class Programs:
         self._held: dict[int, Program] = {}
         self._gone = 0
         self._fresh: dict[int, Program] = {}
+        self._address: Ints | None = None
         self._anew()
 
     def put(self, number: int, program: Program) -> None:
@@ -142,16 +144,26 @@ class Programs:
         asked, else YES. Returns the answers, how many are YES, and how many OPEN. Guarantee: what is not OPEN is what
         the filter says. Cost: O(steps) a pair, compiled.
         """
-        if self._fresh or self._gone > len(self._held):
-            self._lay_out()
+        self.address()
         answers = np.empty(len(rows), _BYTE)
-        counts = _decide(
+        counts = decide_each(
             rows, numbers, ranks, starts, doubted, self._places, self._code, self._bytes, self._ends, answers
         )
         return answers, *counts
 
+    def address(self) -> Ints:
+        """Where all that is held lies, as `laid_out_at` reads it. Whoever keeps it keeps this too, and asks again."""
+        if self._fresh or self._gone > len(self._held):
+            self._lay_out()
+            self._address = None
+        if self._address is None:
+            every = (self._places, self._code, self._bytes, self._ends)
+            self._address = np.array([end for one in every for end in (len(one), one.ctypes.data)], np.int64)
+        return self._address
+
     def _anew(self) -> None:
         self._fresh, self._gone = dict(self._held), 0
+        self._address = None
         self._places = np.full(0, -1, np.int64)
         self._code, self._bytes, self._ends = np.empty(0, np.int64), np.empty(0, np.uint8), np.zeros(1, np.int64)
 
@@ -190,7 +202,18 @@ def warm() -> None:
 
 
 @njit
-def _decide(
+def laid_out_at(place: Ints) -> tuple[Ints, Ints, Bytes, Ints]:
+    """Places, code, texts and where each of these ends: the same arrays, not copied."""
+    return (
+        carray(pointer_at(place[1]), place[0], np.int64),
+        carray(pointer_at(place[3]), place[2], np.int64),
+        carray(pointer_at(place[5]), place[4], np.uint8),
+        carray(pointer_at(place[7]), place[6], np.int64),
+    )
+
+
+@njit
+def decide_each(
     rows: Ints,
     numbers: Ints,
     ranks: Ranks,

@@ -27,7 +27,7 @@ from state.arrays import Bools, Ints, Words
 from state.matchers.matcher import Matches, as_points, owned
 from state.matchers.order import BLOCK, CURVE_DIMENSIONS
 from state.matchers.scan import Found, bury, collect, collect_few, mark, scan_boxes, united
-from state.matchers.segment import CELLS_MAX, Rows, Segment, build_segments, by_cells, check, locate, unpacked
+from state.matchers.segment import ADDRESS, CELLS_MAX, Rows, Segment, build_segments, by_cells, check, locate, unpacked
 from state.shelf import Array, Shelf
 from state.space.boxes import Boxes, Ranks
 from state.space.hilbert import encode
@@ -206,14 +206,20 @@ class BitmapMatcher:
         alone = len(every) == 1
         return united([held.collect(points, near, alone) for held in every], alone)
 
-    def _match_few(self, points: Ranks) -> Matches:
+    def places(self) -> Ints:
+        """Where the segments lie, for `collect_few`. Whoever keeps it keeps this too, and asks again after a change."""
         if self._places is None:
-            self._places = np.array([held.segment.address() for held in self._held], np.int64)
+            every = [held.segment.address() for held in self._held]
+            self._places = np.array(every, np.int64).reshape(len(every), ADDRESS)
+        return self._places
+
+    def _match_few(self, points: Ranks) -> Matches:
+        places = self.places()
         found = np.empty((2, FEW_FOUND), _INT)
-        n = collect_few(self._places, points, found)
+        n = collect_few(places, points, found)
         if n > FEW_FOUND:
             found = np.empty((2, n), _INT)
-            collect_few(self._places, points, found)
+            collect_few(places, points, found)
         return Matches(found[0, :n], found[1, :n])
 
     def match_any(self, points: Ranks, near: bool = False) -> Bools:

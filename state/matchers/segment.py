@@ -36,6 +36,8 @@ CELLS_MIN, CELLS_MAX = 32, 1024
 """Cells of one dimension."""
 SEGMENT_MIN = 2048
 """Boxes for which a segment of their own pays: each segment costs a call per batch and a look-up per event."""
+ADDRESS = 21
+"""Numbers that say where a segment lies."""
 
 NO_RANKS = np.empty(0, np.int64)
 U0, U1, ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)

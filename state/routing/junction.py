@@ -41,6 +41,7 @@ from state.index_delta import IndexDelta
 from state.keys import Key
 from state.matchers.matcher import SharedMatcher
 from state.reductions.interval_table import CompiledTable
+from state.routing.few_events import FEW_EVENTS, ROOM, match_few
 from state.routing.numbered_boxes import NO_NUMBERS, KeptBoxes, NumberedBoxes, paired, rows_of, together
 from state.routing.roll import DOUBTED, GROUPED, NO_TEXT, UNREADABLE, KeptRoll, Roll, entry_digests
 from state.shelf import Shelf
@@ -52,6 +53,8 @@ from state.space.packing import BOXES, Packed, unpack
 from state.space.ranges import Ranges
 from state.space.ranks import ABSENT, PRESENT_MAX
 from state.space.text_hashes import Trait
+
+_INT = np.dtype(np.int64)
 
 Advertisement = tuple[str, str]
 """Publisher and filter."""
@@ -181,10 +184,12 @@ class Junction:
         self._forget_filters()
 
     def _forget_filters(self) -> None:
-        self._filters: dict[str, tuple[Filter, Holds] | None] = {}
-        """By text: filters of subscriptions, each read and compiled once; None: it cannot be read."""
+        self._filters: dict[str, Filter | None] = {}
+        """By text: filters of subscriptions, each read once; None: it cannot be read."""
+        self._prepared: set[int] = set()
+        """Numbers that were asked for."""
         self._residuals: dict[int, Holds] = {}
-        """By number: those that were asked for."""
+        """By number: their filters as functions, where no program decided: few need one, which takes a kilobyte."""
         self._programs = Programs()
         """By number: those of them that are doubtful, for compiled code."""
 
@@ -291,7 +296,7 @@ class Junction:
         doubtful = set(part.doubtful)
         for row, entry in enumerate(entries.tolist()) if doubtful else ():
             read = self._read(part.residuals.get(entry, "")) if entry in doubtful else None
-            asked = None if read is None else asked_texts(read[0], self.event_type)
+            asked = None if read is None else asked_texts(read, self.event_type)
             trait = None if asked is None else self._trait(asked)
             if asked is not None and trait is not None:
                 low, high = int(boxes.lows[row, asked.column]), int(boxes.highs[row, asked.column])
@@ -388,7 +393,7 @@ class Junction:
         self.promises = Promises(self.event_type)
         every = {advertisement for some in self._promised.values() for advertisement in some}
         known = self._advertised
-        self._advertised = {text: known[text] if text in known else self._parsed(text) for _, text in every}
+        self._advertised = {text: known[text] if text in known else self._promise_of(text) for _, text in every}
         for i, (publisher, text) in enumerate(sorted(every)):
             read = self._advertised[text]
             if read is not None:
@@ -396,36 +401,46 @@ class Junction:
             elif text not in known:
                 self.faults.append(f"an advertisement of {publisher[:80]!r} cannot be read: {text[:80]!r}")
 
+    def _promise_of(self, text: str) -> tuple[Filter, Holds] | None:
+        read = self._parsed(text)
+        return None if read is None else (read, compile_filter(read, self.event_type))
+
     # ── filters ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _parsed(self, text: str) -> tuple[Filter, Holds] | None:
+    def _parsed(self, text: str) -> Filter | None:
         try:
             # printing may have lengthened an admitted filter beyond the limits of admission
-            filter = parse(text, self.event_type, limits=False)
+            return parse(text, self.event_type, limits=False)
         except (HilcastError, RecursionError):
             return None
-        return filter, compile_filter(filter, self.event_type)
 
-    def _read(self, text: str) -> tuple[Filter, Holds] | None:
+    def _read(self, text: str) -> Filter | None:
         if text not in self._filters:
             self._filters[text] = self._parsed(text)
         return self._filters[text]
 
     def _prepare(self, numbers: Ints) -> bool:
         """Read the filters of some numbers, as far as that is not done; tell whether any was not."""
-        fresh = set(numbers.tolist()).difference(self._residuals)
-        self._residuals |= {number: self._prepared(number) for number in sorted(fresh)}
+        fresh = sorted(set(numbers.tolist()).difference(self._prepared))
+        for number in fresh:
+            read = self._filter(number)
+            if read is not None and int(self.roll.flags.values[number]) & DOUBTED:
+                # It is asked of points in a box of its own alone.
+                self._programs.put(number, Program(beyond_boxes(read, self.event_type), self.event_type))
+        self._prepared.update(fresh)
         return bool(fresh)
 
-    def _prepared(self, number: int) -> Holds:
+    def _filter(self, number: int) -> Filter | None:
+        """The filter of a number; None if it cannot be read."""
         flags, code = int(self.roll.flags.values[number]), int(self.roll.text.values[number])
-        read = None if flags & UNREADABLE else self._read("" if code == NO_TEXT else self.roll.texts[code])
-        if read is None:
-            return _nobody
-        if flags & DOUBTED:
-            # It is asked of points in a box of its own alone.
-            self._programs.put(number, Program(beyond_boxes(read[0], self.event_type), self.event_type))
-        return read[1]
+        return None if flags & UNREADABLE else self._read("" if code == NO_TEXT else self.roll.texts[code])
+
+    def _residual(self, number: int) -> Holds:
+        """The filter of a number as a function; what cannot be read holds for nobody."""
+        if number not in self._residuals:
+            read = self._filter(number)
+            self._residuals[number] = _nobody if read is None else compile_filter(read, self.event_type)
+        return self._residuals[number]
 
     # ── ask ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -485,6 +500,23 @@ class Junction:
         # Rows are near each other by rank, and texts that traits tell apart share theirs.
         return Pairs(*self._local.matcher.match(points, near=not self._traits))
 
+    def matching(self, batch: RankBatch, rows: Ints, ranks: Ints | None = None) -> Pairs:
+        """Rows of a batch and the subscriptions whose filter holds, of events that are points.
+
+        Guarantee: `exactly` of what is `interested`, in the same order. `ranks`: as there. Few events cost one call.
+        """
+        if len(rows) <= FEW_EVENTS and batch.starts is not None:
+            places = getattr(self._local.matcher, "places", None)
+            if places is not None:
+                pairs, programs = np.empty((2, ROOM), _INT), self._programs.address()
+                n = match_few(
+                    places(), self._trait_table, programs, self._doubted, batch.ranks, batch.starts, rows, pairs
+                )
+                if n >= 0:
+                    return Pairs(pairs[0, :n], pairs[1, :n])
+        found = self.interested(batch, rows, ranks)
+        return self.exactly(Pairs(rows[found.rows], found.numbers), batch)
+
     def exactly(self, found: Pairs, batch: RankBatch) -> Pairs:
         """Those of the pairs of points and subscriptions whose boxes hold for which the filter does."""
         if not len(self.doubtful):
@@ -516,9 +548,8 @@ class Junction:
     def _judged(self, pairs: Pairs, batch: RankBatch, answers: Bytes) -> Bools:
         """The answers, where those that are OPEN are asked of the filter."""
         left = np.flatnonzero(answers == OPEN)
-        self._prepare(pairs.numbers[left])
         each = zip(pairs.rows[left].tolist(), pairs.numbers[left].tolist(), strict=True)
-        answers[left] = [self._residuals[number](batch.event(row)) for row, number in each]
+        answers[left] = [self._residual(number)(batch.event(row)) for row, number in each]
         return answers == YES
 
     def touched(self, lows: Ints, highs: Ints) -> Pairs:
@@ -594,7 +625,8 @@ class Junction:
         if before is not None:
             self._advertised = before._advertised
             if before.roll.flags.is_same(self.roll.flags):  # numbers stand for what they stood for
-                self._filters, self._residuals, self._programs = before._filters, before._residuals, before._programs
+                self._filters, self._residuals = before._filters, before._residuals
+                self._prepared, self._programs = before._prepared, before._programs
         self._advertise()
         self.faults.clear()  # who kept it has said them
         return self

@@ -191,8 +191,7 @@ def _match(junction: Junction, batch: RankBatch, near: _Near, arrived: Mapping[s
     points, boxes = places, places[:0]
     if near.highs is not None:
         points, boxes = places[~near.spread[places]], places[near.spread[places]]
-    inside = junction.interested(batch, near.rows[points], near.ranks.take(points, axis=0))
-    found = junction.exactly(Pairs(near.rows[points[inside.rows]], inside.numbers), batch)
+    found = junction.matching(batch, near.rows[points], near.ranks.take(points, axis=0))
     if near.highs is not None and len(boxes):
         met = junction.touched(near.ranks[boxes], near.highs[boxes])
         met = Pairs(near.rows[boxes[met.rows]], met.numbers)

@@ -151,13 +151,13 @@ def decode(
     >>> decode(nested, [b'{"a": {"b": 3}}'], {"id": [b"7"]}).event(0)
     {'volume': 3, 'id': 7}
     """
+    if len(values) == 1 and values.__class__ is list and event_type.format == "json" and event_type.is_flat:
+        layout = _layout(event_type.attributes)
+        if layout.is_plain:
+            return _decode_one(event_type, values[0] or b"", layout)
     if hasattr(values, "buffers"):
         return decode_arrow(event_type, values, beside, schemas)
     given = cast(Sequence[bytes | None], values)
-    if len(given) == 1 and event_type.format == "json" and event_type.is_flat:
-        layout = _layout(event_type.attributes)
-        if layout.is_plain:
-            return _decode_one(event_type, given[0] or b"", layout)
     laid_out = _laid_out([value or b"" for value in given])
     if event_type.format == "json":
         return _decode(event_type, *laid_out, beside or {})

@@ -262,14 +262,14 @@ def either(i: int) -> Filter:
 def test_conjunctions_are_counted_and_not_expanded(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """n two-way ORs have 2^n conjunctions: above 128 no region is built, the bounding box stands in."""
     built = 0
-    original = module.evaluated
+    original = module.boxes_of
 
     def counting(*arguments: object) -> object:
         nonlocal built
         built += 1
         return original(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "evaluated", counting)
+    monkeypatch.setattr(module, "boxes_of", counting)
     tree = And((Predicate("a0", Operator.GE, (0,)), *map(either, range(n))))
     assert conjunctions(tree) == 2**n
     found = geometry(tree, WIDE)

@@ -246,7 +246,7 @@ def test_filters_that_nobody_uses_are_forgotten():
     junction.update({key: compiled(({}, [], [], []))})
     assert not junction._filters
     assert not junction._advertised
-    assert not junction._residuals
+    assert not junction._prepared
 
 
 @pytest.mark.parametrize("text", ["x <", "", "nothing = 1", "(" * 50_000, None])

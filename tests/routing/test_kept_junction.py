@@ -23,7 +23,7 @@ def opened(event_type, kept, folder, before=None):
 
 
 def held(junction):
-    found = junction.exactly(junction.interested(BATCH, np.arange(len(BATCH))), BATCH)
+    found = junction.matching(BATCH, np.arange(len(BATCH)))
     return sorted((row, junction.roll.id(n)) for row, n in zip(*(side.tolist() for side in found), strict=True))
 
 
@@ -110,16 +110,16 @@ def test_what_was_read_of_filters_goes_over_to_the_next(tmp_path):
     key, shelf, junction = Key("b1", "t", "1"), HostFiles(tmp_path), Junction(TYPES[0], GRID)
     junction.update({key: compiled((drawn, [], [], [("p", "y = 1")]))})
     first = opened(TYPES[0], junction.keep(shelf), tmp_path)
-    assert not first._residuals
+    assert not first._prepared
     agree(first, {"1": (drawn, [], [], [("p", "y = 1")])})
     assert held(first) == [(row, f"s{i}") for row in range(24, 32) for i in range(4)]
-    assert len(first._residuals) == 4
+    assert len(first._prepared) == 4
     del drawn["s0"]
     junction.update({key: compiled((drawn, [], [], [("p", "y = 1")]))})
     second = opened(TYPES[0], junction.keep(shelf), tmp_path, first)
-    assert second._residuals is first._residuals
+    assert second._prepared is first._prepared
     assert second._advertised["y = 1"] is first._advertised["y = 1"]
     junction.update({key: compiled(({"s9": drawn["s3"]}, [], [], []))})
     third = opened(TYPES[0], junction.keep(shelf), tmp_path, second)
-    assert not third._residuals
+    assert not third._prepared
     assert held(third) == [(row, "s9") for row in range(24, 32)]

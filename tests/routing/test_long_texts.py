@@ -15,6 +15,7 @@ from state.filters.evaluate import compile as compile_filter
 from state.filters.geometry import geometry
 from state.filters.grammar import parse
 from state.keys import Key
+from state.routing.few_events import ROOM
 from state.routing.junction import Junction
 from state.space.decode import decode, rank_events
 from state.space.event_type import Attribute, EventType
@@ -98,6 +99,12 @@ def entry(number: int, text: str) -> LocalEntry:
 
 def answers(junction: Junction, batch) -> set[tuple[int, str]]:
     found = junction.exactly(junction.interested(batch, np.arange(len(batch))), batch)
+    for rows in (np.arange(len(batch)), np.arange(len(batch))[::-1].copy(), *np.arange(len(batch)).reshape(-1, 1)):
+        # twice: filters that were never asked for are read by the first
+        some = junction.interested(batch, rows)
+        expected = junction.exactly(some._replace(rows=rows[some.rows]), batch)
+        for pairs in (junction.matching(batch, rows), junction.matching(batch, rows)):
+            assert [column.tolist() for column in pairs] == [column.tolist() for column in expected]
     return {(row, junction.roll.id(number)) for row, number in zip(*(column.tolist() for column in found), strict=True)}
 
 
@@ -189,3 +196,22 @@ def test_an_interval_of_texts_that_looks_like_a_point_has_no_trait() -> None:
     expected = {row for row, value in enumerate(values) if holds(json.loads(value))}
     assert expected >= {0, 1}
     assert {row for row, _ in answers(junction, decode(page, values))} == expected
+
+
+def test_more_pairs_than_there_is_room_for_are_found_all_the_same() -> None:
+    """One event that meets more subscriptions than few events have room for, with and without second looks."""
+    for text in ("x < 3", f"url = '{SITE}b'"):
+        local = [entry(number, text) for number in range(ROOM + 1)]
+        junction = Junction.join(PAGE, Grid.of(PAGE), [CompiledPart.of(3, local, {}, [])])
+        batch = decode(PAGE, [written({"url": f"{SITE}b", "tag": None, "x": 1}, False, False)])
+        assert len(answers(junction, batch)) == ROOM + 1
+
+
+def test_few_events_are_matched_after_filters_came_and_went() -> None:
+    """What compiled code was told of where things lie is told anew when they have moved."""
+    junction, key = Junction(PAGE, Grid.of(PAGE)), Key("b1", "page", "1")
+    batch = decode(PAGE, [written({"url": f"{SITE}b", "tag": "short", "x": 1}, False, False)])
+    for n in (0, 3, 40, 1, 0, 90, 2):
+        local = [entry(number, f"url = '{SITE}{'ab'[number % 2]}' AND x < {number}") for number in range(n)]
+        junction.update({key: CompiledPart.of(3, local, {}, [])})
+        assert answers(junction, batch) == {(0, str(number)) for number in range(3, n, 2)}
