@@ -37,8 +37,9 @@ from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
 
-FORMAT = 4
-"""3: the cap of boxes rises with the entries, and what removals give back may exceed it by a share."""
+FORMAT = 5
+"""3: the cap of boxes rises with the entries, and what removals give back may exceed it by a share. 5: the cap is
+higher while entries are few."""
 RESERVE = 4
 """What removals give back may exceed the cap of boxes by this part of it: the space is not built anew for each."""
 WITNESSES_MAX = 64

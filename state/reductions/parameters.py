@@ -97,7 +97,7 @@ class NegativeSpaceSettings(NoSettings):
     """Rebuild once as many active entries were withdrawn as this share of those left; 0: never."""
     max_boxes: int | None = _parameter(integer(0, INTEGER_MAX), None)
     """Negative boxes beyond which entries are not cut out any more, in both modes; 0: no limit; None: 24 for each
-    entry, 20,000 at least. What removals give back may be a quarter more."""
+    entry, 96 while that is no more than 64,000, 20,000 at least. What removals give back may be a quarter more."""
     retire: bool = _parameter(boolean, True)
     """Whether an active entry that lies inside a new one is withdrawn."""
 

@@ -246,6 +246,21 @@ def random_entries(n: int, d: int, side: int, seed: int) -> dict[str, Boxes]:
     return {str(i): Boxes(a.min(axis=0)[None], a.max(axis=0)[None]) for i, a in enumerate(draws)}
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_by_default_exact_withholds_no_less_than_approximate(seed: int) -> None:
+    """One cap for both modes: of wide boxes in 4-D, which are cut most often, it leaves the exact one enough."""
+    random = np.random.default_rng(seed)
+    lows = random.integers(0, 1000, (800, 4)) << 20
+    highs = lows + (random.random((800, 4)) * ((1000 << 20) - lows)).astype(np.int64)
+    withheld = {}
+    for mode in ("exact", "approximate"):
+        space = NegativeSpace(Boxes.of([([0] * 4, [1000 << 20] * 4)]), {"mode": mode})
+        for i in range(len(lows)):
+            space.update({str(i): Boxes(lows[i : i + 1], highs[i : i + 1])})
+        withheld[mode] = space.stats()["withheld"]
+    assert withheld["exact"] >= withheld["approximate"] > 0
+
+
 @pytest.mark.parametrize("mode", ["exact", "approximate"])
 def test_the_cap_bounds_the_boxes_and_loses_nothing(mode: str) -> None:
     """In 5-D the boxes stay under the cap through adds and removes, and no live entry loses a point."""
