@@ -43,6 +43,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -65,6 +66,9 @@ Forwarding = Mapping[str, Mapping[str, Fate]]
 """By neighbour: what became of each entry (`state/control/fates.py`)."""
 Reduced = Mapping[str, Mapping[str, int]]
 """By neighbour: the same in numbers."""
+Figures = Mapping[str, int | float]
+"""What is counted, by name."""
+NO_FIGURES: Figures = MappingProxyType({})
 
 WRITES = "//writes"
 """The field of the version vector that counts its writes, as a version: 0, count, lineage (`index_mark.py`)."""
@@ -315,10 +319,12 @@ class RedisIndex:
         batch: int,
         forwarding: Mapping[Key, Forwarding] | None = None,
         reduced: Mapping[Key, Reduced] | None = None,
+        figures: Figures = NO_FIGURES,
     ) -> None:
         """Write these parts' indexes and readable forms.
 
-        `forwarding` and `reduced` replace what is said of the neighbours that they name, and leave that of others.
+        `forwarding` and `reduced` replace what is said of the neighbours that they name, and leave that of others;
+        `figures` are added to the live ones (`count`) in the same trip.
         Guarantee: once this returns, tasks that begin use these; `index-superseded` if Redis holds newer ones.
         """
         run = self.run_id()
@@ -327,7 +333,7 @@ class RedisIndex:
             part = load_part(blob)
             self._write_part(key, blob, part, [], generation, batch, run)
             self._describe(pipe, key, part, generation, batch)
-        self._tell_people(pipe, forwarding or {}, reduced or {})
+        self._tell_people(pipe, forwarding or {}, reduced or {}, figures)
 
     def publish_deltas(
         self,
@@ -338,8 +344,9 @@ class RedisIndex:
         batch: int,
         forwarding: Forwarding,
         reduced: Reduced,
+        figures: Figures = NO_FIGURES,
     ) -> int:
-        """Write what changed of a part's index; return how many bytes of the index were written.
+        """Write what changed of a part's index; return how many bytes of the index were written, which is counted.
 
         All of it is written (`whole`) where Redis does not hold what was changed, or where it is time to fold.
 
@@ -360,7 +367,7 @@ class RedisIndex:
             read = []
         for delta in read:
             self._describe_delta(pipe, key, delta, generation, batch)
-        self._tell_people(pipe, {key: forwarding}, {key: reduced})
+        self._tell_people(pipe, {key: forwarding}, {key: reduced}, {**figures, "index_bytes_written": size})
         return size
 
     def _head(self, key: Key, generation: int) -> tuple[str, Version | None, Head | None]:
@@ -525,9 +532,12 @@ class RedisIndex:
         if len(links) < len(delta.asked):
             pipe.hdel(self._name(key, "links"), *(n for n in delta.asked if n not in links))
 
-    def _tell_people(self, pipe: Any, forwarding: Mapping[Key, Forwarding], reduced: Mapping[Key, Reduced]) -> None:
+    def _tell_people(
+        self, pipe: Any, forwarding: Mapping[Key, Forwarding], reduced: Mapping[Key, Reduced], figures: Figures
+    ) -> None:
         self._tell(pipe, "forwarding", {key: _as_json(told) for key, told in forwarding.items()})
         self._tell(pipe, "reduction", reduced)
+        self._add(pipe, figures)
         pipe.execute()
 
     def _tell(self, pipe: Any, what: str, told: Mapping[Key, Mapping[str, Mapping[str, bytes | int]]]) -> None:
@@ -842,12 +852,15 @@ class RedisIndex:
         stored = self._client.hgetall(f"{self.prefix}:figures:{self.deployment}")
         return {k.decode(): v.decode() for k, v in stored.items()}
 
-    def count(self, figures: Mapping[str, int | float]) -> None:
+    def count(self, figures: Figures) -> None:
         """Add to the live figures."""
         pipe = self._client.pipeline(transaction=False)
+        self._add(pipe, figures)
+        pipe.execute()
+
+    def _add(self, pipe: Any, figures: Figures) -> None:
         for name, value in figures.items():
             pipe.hincrbyfloat(f"{self.prefix}:figures:{self.deployment}", name, value)
-        pipe.execute()
 
     def note(self, figures: Mapping[str, str | int | float]) -> None:
         """Set live figures."""

@@ -151,10 +151,11 @@ def _applied(worker: _Worker, key: str, records: list[Record], state: GroupState
     if result.index is not None or result.deltas:
         _publish(worker, Key.parse(key), result, context)
         dying.at("control-after-redis")
+    elif result.figures:
+        redis_retried(lambda: worker.redis.count(result.figures), say=lambda line: None)
     if result.state is not None:
         version = int.from_bytes(bytes(state.get[1]), "big") + 1 if state.exists else 1
         state.update((STATE_FORMAT, version.to_bytes(8, "big"), b64encode(result.state).decode()))
-    _count(worker, result)
     return result
 
 
@@ -189,7 +190,7 @@ def _batch() -> int:
 
 
 def _publish(worker: _Worker, key: Key, result: Result, context: Context) -> None:
-    """Write the index, or what changed of it; the batch does not end before Redis answered."""
+    """Write the index, or what changed of it, and add the figures; the batch does not end before Redis answered."""
     generation, batch, state = worker.boot.generation, _batch(), result.state
     assert state is not None, "a part that has an index has a state"
 
@@ -198,21 +199,20 @@ def _publish(worker: _Worker, key: Key, result: Result, context: Context) -> Non
 
     if result.index is None:
         told, reduced = result.forwarding, result.reduced
-        result.figures["index_bytes_written"] = redis_retried(
-            lambda: worker.redis.publish_deltas(key, result.deltas, whole, generation, batch, told, reduced),
+        redis_retried(
+            lambda: worker.redis.publish_deltas(
+                key, result.deltas, whole, generation, batch, told, reduced, result.figures
+            ),
             say=_log.warning,
         )
         return
     index = whole() if result.deltas else result.index
     redis_retried(
-        lambda: worker.redis.publish({key: index}, generation, batch, {key: result.forwarding}, {key: result.reduced}),
+        lambda: worker.redis.publish(
+            {key: index}, generation, batch, {key: result.forwarding}, {key: result.reduced}, result.figures
+        ),
         say=_log.warning,
     )
-
-
-def _count(worker: _Worker, result: Result) -> None:
-    if result.figures:
-        redis_retried(lambda: worker.redis.count(result.figures), say=lambda line: None)
 
 
 def _record(

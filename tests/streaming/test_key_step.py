@@ -31,17 +31,20 @@ def test_a_batch_writes_what_it_changed(services, unique, monkeypatch):
     """
     index, context = RedisIndex(config_of(unique, services.redis)), context_of()
     worker = SimpleNamespace(redis=index, boot=SimpleNamespace(generation=1), context=context)
-    streams, state, counted = Streams(context), State(), []
-    monkeypatch.setattr(key_step, "_count", lambda worker, result: counted.append(result.figures))
+    streams, state = Streams(context), State()
+
+    def written():
+        return float(index.figures().get("index_bytes_written", 0))
 
     def batch(number, *records):
         monkeypatch.setattr(key_step, "_batch", lambda: number)
+        before = written()
         key_step._applied(worker, str(KEY), list(records), state, context)
         run, _ = index.vector(1)
         epoch, read = index.load([KEY], 1, run)[0]
         assert epoch == f"1.{number}"
         assert comparable(read) == comparable(Part(KEY, b64decode(state.get[2]), context).compiled())
-        return counted[-1]["index_bytes_written"]
+        return written() - before
 
     everything = batch(1, streams.change(local=[local(f"s{i}", 10 * i) for i in range(2000)]))
     assert everything > 10_000
@@ -52,4 +55,5 @@ def test_a_batch_writes_what_it_changed(services, unique, monkeypatch):
     index.disown(1)
     assert batch(6, streams.change(local=[local("s3", 33)])) > 10_000
     assert batch(7, streams.change(local=[local("s3", 34)])) < 600
+    assert float(index.figures()["entries_touched"]) == 2006
     index.close()
