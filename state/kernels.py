@@ -6,7 +6,7 @@ No `parallel=True` anywhere: Spark's workers are forked, and their tasks already
 
 What numba keeps it knows by the file and the code of the function itself. But what a kernel calls is compiled into it:
 
-    route.py: matched() ──calls──> boxes.py: inside()      boxes.py changes: matched() keeps the old inside()
+    matched() in one file ──calls──> inside() in another      that one changes: what is kept of matched() is old
 
 So a kernel is known here by all that it refers to (`meaning`), and an update in place never runs what it has replaced.
 """
