@@ -34,7 +34,7 @@ class Probabilistic(GroupCovering):
     whenever one of its group goes.
     Differs: corners are looked at before the conflict table: one that lies in no active box is a proof. Of more than
     `ROWS_MAX` active boxes that meet a box the largest are asked. What these do not cover is forwarded, which loses
-    nothing. So a judgement costs the same however many there are.
+    nothing. So a judgement asks no more of them, however many there are.
 
     >>> from state.space.boxes import Boxes
     >>> p = Probabilistic(Boxes.of([([0, 0], [99, 99])]))
