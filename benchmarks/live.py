@@ -38,6 +38,7 @@ from streaming.settings import ROUTED, session, sink_options
 
 WARM_S = 5
 SETTLE_S = 10.0
+SAID_S = 60.0
 
 
 def start_job(path: Path) -> subprocess.Popen[bytes]:
@@ -68,6 +69,17 @@ def in_force(config: Config, timeout_s: float) -> float:
     fence.close()
     assert not behind, "; ".join(map(str, behind))
     return time.monotonic() - started
+
+
+def until_in_force(config: Config) -> None:
+    """However long it takes; it says who is behind."""
+    started = time.monotonic()
+    while True:
+        try:
+            in_force(config, SAID_S)
+            return
+        except AssertionError as behind:
+            print(f"  {time.monotonic() - started:.0f} s: {str(behind)[:100]}", flush=True)
 
 
 def subscribe(config: Config, first: int, count: int, per_event: float) -> None:

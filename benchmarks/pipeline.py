@@ -15,6 +15,7 @@ import json
 import os
 import random
 import resource
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -270,6 +271,11 @@ def run(spark: SparkSession, config: Config, function: Pipeline, checkpoint: str
     return sum(p["batchDuration"] for p in batches) / 1000, sum(p["numInputRows"] for p in batches)
 
 
+def first_rows(folder: Path) -> dict[int, float]:
+    """By process of each route worker: seconds from the start of its first task to its first rows."""
+    return {int(path.suffix[1:]): float(path.read_text()) for path in sorted(folder.glob("first.*"))}
+
+
 def rows_written(config: Config, topics: list[str]) -> int:
     """Records in these topics."""
     consumer = Consumer({"bootstrap.servers": config.deployment.kafka, "group.id": "bench"})
@@ -339,8 +345,14 @@ def race(services: LocalServices, folder: Path, options: argparse.Namespace) -> 
     shared = max(one["shared"] for one in told)
     print(f"memory of each route worker: {each}; of the index that they share: {shared:.0f} MB")
     print(f"together: {shared + sum(one['own'] for one in told):.0f} MB")
-    waited = ", ".join(f"{float(path.read_text()):.1f} s" for path in sorted(folder.glob("first.*")))
-    print(f"from the start of a worker's first task to its first rows: {waited}")
+    firsts = first_rows(folder)
+    print(
+        f"from the start of a worker's first task to its first rows: {', '.join(f'{s:.1f} s' for s in firsts.values())}"
+    )
+    os.kill(next(iter(firsts)), signal.SIGKILL)
+    run(spark, config, router, str(folder / "later"))
+    later = ", ".join(f"{seconds:.1f} s" for pid, seconds in first_rows(folder).items() if pid not in firsts)
+    print(f"the same of one that takes the place of another, which was killed: {later}")
     print(f"{options.subscriptions} subscriptions, {options.brokers} brokers")
     ratios = [i / r for i, r in zip(seconds["identity"], seconds["router"], strict=True)]
     print(f"router / identity, round by round: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")

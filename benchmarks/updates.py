@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Producer
 
-from benchmarks.live import SETTLE_S, WARM_S, in_force, latency, publish_at, start_job, subscribe
+from benchmarks.live import SETTLE_S, WARM_S, in_force, latency, publish_at, start_job, subscribe, until_in_force
 from benchmarks.pipeline import CLIENTS, SYMBOLS, Drawn, configuration, on_services, subscriptions
 from benchmarks.report import plot, show, table
 from infra.local.services import LocalServices
@@ -40,12 +40,7 @@ def install(config: Config, count: int, per_event: float) -> float:
     """Register all subscriptions through Kafka; return the seconds until they are in force."""
     started = time.monotonic()
     subscribe(config, 0, count, per_event)
-    while True:
-        try:
-            in_force(config, 60.0)
-            break
-        except AssertionError as behind:
-            print(f"  {time.monotonic() - started:.0f} s: {str(behind)[:100]}", flush=True)
+    until_in_force(config)
     took = time.monotonic() - started
     print(f"{count} subscriptions in force after {took:.1f} s", flush=True)
     return took
