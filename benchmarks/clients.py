@@ -12,6 +12,7 @@ seconds until a job that is started again on all of that is ready, and its first
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import time
@@ -151,19 +152,24 @@ class Deliveries:
 
 
 def memory(job: subprocess.Popen[bytes]) -> dict[str, float]:
-    """Resident megabytes of a job's processes: its JVM, and all that is Python."""
+    """Megabytes of a job's processes: its JVM, and all that is Python; what several share counts once."""
     found = {"memory of the sink's JVM": 0.0, "memory of Python": 0.0}
     for process in _tree(job.pid):
-        name = Path(f"/proc/{process}/comm").read_text().strip()
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-        resident = next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS")), 0.0)
-        found["memory of the sink's JVM" if name == "java" else "memory of Python"] += resident
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            name = Path(f"/proc/{process}/comm").read_text().strip()
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+            held = next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
+            found["memory of the sink's JVM" if name == "java" else "memory of Python"] += held
     return found
 
 
 def _tree(process: int) -> list[int]:
-    below = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return [process, *(one for child in below for one in _tree(int(child)))]
+    """A process and all below it, whichever thread of it has begun them."""
+    below: list[int] = []
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            below += map(int, children.read_text().split())
+    return [process, *(one for child in below for one in _tree(child))]
 
 
 if __name__ == "__main__":

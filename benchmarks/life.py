@@ -37,6 +37,8 @@ from state.tuning import wanted_cubes
 
 PATIENCE_S = 7200.0
 QUIET_S = 20.0
+APART_S = 5.0
+"""Between two steps, so that a pause is of one of them."""
 
 
 class Life:
@@ -46,7 +48,8 @@ class Life:
         cubes = wanted_cubes(options.subscriptions, options.brokers)
         _, self.path = configuration(services, folder, options.brokers, options.reduction, cubes=cubes)
         text = self.path.read_text().replace("max_offsets_per_trigger = 100000\n", "")
-        self.path.write_text(text.replace("local[2]", "local[4]"))
+        more = f"control_records_per_batch = {options.records_per_batch}\n[types.quote]"
+        self.path.write_text(text.replace("local[2]", "local[4]").replace("[types.quote]", more, 1))
         self.config: Config = parse(self.path.read_text())
         self.options, self._redis = options, redis.Redis.from_url(services.redis)
         self.stretches: list[Stretch] = []
@@ -64,6 +67,7 @@ class Life:
         in_redis = round(self._redis.info("memory")["used_memory"] / 1e6)
         self.rows.append([name, round(took, 1), *held, in_redis])
         print(f"  {took:.1f} s; MB of JVM, Python, Redis: {held[0]}, {held[1]}, {in_redis}", flush=True)
+        time.sleep(APART_S)
 
     def settle(self) -> None:
         """Until all that was sent is in force."""
@@ -152,6 +156,12 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=50)
     parser.add_argument("--per-event", type=float, default=2.0, help="matching subscriptions per event, about")
     parser.add_argument("--reduction", default="covering")
+    parser.add_argument(
+        "--records-per-batch",
+        type=int,
+        default=200_000,
+        help="of control: each batch takes a step of nearly every part",
+    )
     on_services(measure, parser.parse_args())
 
 
