@@ -25,7 +25,7 @@ demo: setup ## brokers, subscribers and publishers on real Kafka, Redis and Spar
 
 test: setup ## all tests, those on real Kafka, Redis and Spark included
 	@if [ -n "$(ARGS)" ]; then $(PY) -m pytest $(ARGS); else \
-		$(PY) -m streaming.precompile hilcast.toml && $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder; fi
+		$(PY) -m streaming.precompile tests/every_method.toml && $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder; fi
 
 check: setup lint test ## lint, types, import rules, then the tests; what CI runs
 

@@ -59,13 +59,8 @@ def _halves(config: Config) -> tuple[list[Callable[[], object]], list[Callable[[
     at_routing = [partial(_warm_routing, config, event_type) for event_type in types]
     decoded = partial(warm_decode, _formats(config))
     first: list[Callable[[], object]] = [warm_grid, warm_bitmap, decoded, *at_routing]
-    last: list[Callable[[], object]] = [
-        *mapped,
-        warm_rows,
-        *([warm_negative_space] if negative else []),
-        warm_programs,
-        *at_control,
-    ]
+    first += [warm_negative_space] if negative else []
+    last: list[Callable[[], object]] = [*mapped, warm_rows, warm_programs, *at_control]
     return first, last
 
 
