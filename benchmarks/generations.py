@@ -4,9 +4,12 @@
     python -m benchmarks.generations rates [--scale 1.0]      facts a second and bytes of state a fact, by reduction
     python -m benchmarks.generations pauses [--rate 500]      the longest pause of deliveries while all changes
 
-`rates`: a line of 7 brokers, 64 cubes, 24,000 subscriptions (`mics` and slower methods: 8,000). `core` is the rebuild
-of the simulator and the tests in one process; `Spark` the build of a running job, on local[2] with a real Kafka and
-Redis, index and seeds included.
+`rates`: a line of 7 brokers, 16 cubes, 24,000 subscriptions (`mics` and slower methods: 8,000) and some four times as
+many, where what each build costs whatever its size counts less. `core` is the rebuild of the simulator and the tests in
+one process; `Spark` the build of a running job, two tasks at once, with a real Kafka and Redis, index and seeds
+included. `first` is that of a job whose workers are awake and have done nothing else yet; the other one is that of the
+same facts once more, as in a job that has run for a while. `cores` is the processor time that this took of the driver,
+its JVM, the workers, Kafka and Redis, by its seconds: beside other work there are many of these.
 
 `pauses`: a real job under a steady rate of events. One after another a type, a link, the cubes and the reduction change
 by `hilcast apply`. A pause is the time between two deliveries that follow each other, by Kafka's clock; beside it what
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -40,17 +44,18 @@ from state.control.rebuild import FactOf, Rebuilt, by_home_key, parts_of, rebuil
 from streaming.boot import Boot
 from streaming.building import Spark
 from streaming.settings import QUERY_VARIABLE, session
+from streaming.warm_up import warming
 
 BROKERS, CUBES = 7, 16
 """Cubes: as many as the router chooses for so few subscriptions."""
 SIZES = {
-    "none": 24_000,
-    "covering": 24_000,
-    "merging": 8_000,
-    "mics": 8_000,
-    "negative-space": 8_000,
-    "hybrid": 8_000,
-    "probabilistic": 8_000,
+    "none": (24_000, 100_000),
+    "covering": (24_000, 100_000),
+    "merging": (8_000,),
+    "mics": (8_000, 32_000),
+    "negative-space": (8_000,),
+    "hybrid": (8_000,),
+    "probabilistic": (8_000,),
 }
 """Facts, by reduction, at scale 1."""
 PER_EVENT = 0.2
@@ -62,12 +67,15 @@ WARM = 300
 
 @dataclass(frozen=True)
 class Rate:
-    """One reduction."""
+    """One reduction and size."""
 
     reduction: str
     facts: int
     core_s: float
+    first_s: float
     spark_s: float
+    processor_s: float
+    """Of the latter, by all processes."""
     state_bytes: int
     index_bytes: int
 
@@ -78,8 +86,11 @@ class Rate:
             of,
             self.core_s,
             round(of / self.core_s),
+            self.first_s,
             self.spark_s,
             round(of / self.spark_s),
+            self.processor_s,
+            round(self.processor_s / self.spark_s, 2),
             round(self.state_bytes / of),
             round(self.index_bytes / of),
         )
@@ -101,14 +112,32 @@ def in_core(config: Config, count: int) -> tuple[float, Rebuilt]:
     return time.process_time() - began, rebuilt
 
 
-def by_spark(spark: Spark, config: Config, count: int, number: int) -> float:
-    """Seconds until everything is written; the first build, of a few, is for the workers to be warm."""
+def by_spark(spark: Spark, config: Config, facts: list[FactOf], number: int) -> tuple[float, float]:
+    """Seconds until everything is written, and of the processor, in all processes that take part."""
     parts = parts_of(Context(config, number, 0))
-    for n, size in ((number, WARM), (number + 1, count)):
-        by_home, _ = by_home_key(facts_of(config, size), Context(config, n, 0))
-        began = time.monotonic()
-        spark.built(by_home, parts, Boot(config, n), lambda what, done, total: None)
-    return time.monotonic() - began
+    began, busy = time.monotonic(), processor_s()
+    by_home, _ = by_home_key(facts, Context(config, number, 0))
+    spark.built(by_home, parts, Boot(config, number), lambda what, done, total: None)
+    return time.monotonic() - began, processor_s() - busy
+
+
+def processor_s() -> float:
+    """Seconds of the processor that this process, and all that it and these have started, have had so far."""
+    parent, spent = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        parent[int(stat.parent.name)] = int(fields[1])
+        spent[int(stat.parent.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+    def ours(process: int) -> bool:
+        while process in parent and process != os.getpid():
+            process = parent[process]
+        return process == os.getpid()
+
+    return sum(seconds for process, seconds in spent.items() if ours(process))
 
 
 def rates(services: LocalServices, folder: Path, options: argparse.Namespace) -> None:
@@ -123,28 +152,49 @@ def rates(services: LocalServices, folder: Path, options: argparse.Namespace) ->
         yield
 
     spark = Spark(session_of.sparkContext, as_builder, width=2)
+    with as_builder():
+        warming(session_of, None, "control", 2).count()
     for reduction in options.reductions or SIZES:
         config, _ = configuration(services, folder, BROKERS, reduction, CUBES)
         TopicKeeper(config).ensure_needed()
-        count = max(WARM, round(SIZES[reduction] * options.scale))
-        core_s, rebuilt = in_core(config, count)
-        spark_s = by_spark(spark, config, count, number)
-        number += 2
-        states, indexes = (sum(map(len, blobs.values())) for blobs in (rebuilt.states, rebuilt.indexes))
-        found.append(Rate(reduction, count, core_s, spark_s, states, indexes))
-        print(f"  {reduction}: {count} facts, core {core_s:.1f} s, Spark {spark_s:.1f} s", flush=True)
+        for size in SIZES[reduction]:
+            count = max(WARM, round(size * options.scale))
+            core_s, rebuilt = in_core(config, count)
+            states, indexes = (sum(map(len, blobs.values())) for blobs in (rebuilt.states, rebuilt.indexes))
+            facts = facts_of(config, count)
+            first_s, _ = by_spark(spark, config, facts, number)
+            spark_s, busy_s = by_spark(spark, config, facts, number + 1)
+            number += 2
+            found.append(Rate(reduction, count, core_s, first_s, spark_s, busy_s, states, indexes))
+            print(
+                f"  {reduction}: {count} facts, core {core_s:.1f} s, Spark {first_s:.1f} and {spark_s:.1f} s",
+                flush=True,
+            )
     session_of.stop()
     show(
         f"rebuild of a generation: {BROKERS} brokers, {CUBES} cubes, filters of 3 predicates",
-        ("reduction", "facts", "core s", "facts/s", "Spark s", "facts/s", "state bytes/fact", "index bytes/fact"),
+        (
+            *(
+                "reduction",
+                "facts",
+                "core s",
+                "facts/s",
+                "Spark, first s",
+                "Spark s",
+                "facts/s",
+                "processor s",
+                "cores",
+            ),
+            *("state bytes/fact", "index bytes/fact"),
+        ),
         [rate.row() for rate in found],
     )
     xs = list(range(len(found)))
     lines = {
         "core, one processor": [r.facts / r.core_s for r in found],
-        "Spark, local[2]": [r.facts / r.spark_s for r in found],
+        "Spark, two tasks at once": [r.facts / r.spark_s for r in found],
     }
-    named = ", ".join(f"{i}: {r.reduction}" for i, r in enumerate(found))
+    named = ", ".join(f"{i}: {r.reduction} {r.facts}" for i, r in enumerate(found))
     plot("generations_rates", {label: (xs, ys) for label, ys in lines.items()}, named, "facts/s", log="y")
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from pyspark.serializers import CPickleSerializer
@@ -140,6 +143,40 @@ def test_by_spark_all_is_what_the_rebuild_makes(kept, monkeypatch, width):
         ("registrations", 120, 120),
         ("parts", len(parts), len(parts)),
     ]
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_what_the_next_task_is_given_is_made_while_others_run(monkeypatch, width):
+    """So that no worker waits for it; of one more than may run, since it takes room. A failure begins no more."""
+    made, running, most, ahead = [], [], [], []
+
+    def job(self, task, one):
+        made.append(one)
+        return task, one
+
+    def only(context, given):
+        task, one = given
+        running.append(one)
+        most.append(len(running))
+        ahead.append(len(made) - len(most))
+        time.sleep(0.01)
+        running.remove(one)
+        return task(one)
+
+    monkeypatch.setattr(Spark, "_job", job)
+    monkeypatch.setattr(building, "_only", only)
+    spark = Spark(SimpleNamespace(setLocalProperty=lambda name, value: None), nullcontext, width)
+    assert sorted(spark._each(lambda one: 2 * one, range(20))) == [(n, 2 * n) for n in range(20)]
+    assert max(most) <= width
+    assert max(ahead) <= width, "those that are about to begin, and one"
+
+    def failing(one):
+        raise ValueError(one)
+
+    made.clear()
+    with pytest.raises(ValueError, match=r"0|1"):
+        list(spark._each(failing, range(20)))
+    assert len(made) <= width + 1
 
 
 def test_few_are_built_here_and_many_by_spark(kept, monkeypatch):
