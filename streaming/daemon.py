@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 from pyspark.daemon import manager
@@ -31,6 +32,9 @@ if __name__ == "__main__":
         warm(config)
         if any(one.format != "json" and one.own_schema is None for one in config.types.values()):
             RegistrySchemas.prepare()
+    # a worker collects garbage after every task: of all that is here, 0.1 s each time, and no page would stay shared
+    gc.collect()
+    gc.freeze()
     try:
         manager()
     finally:
