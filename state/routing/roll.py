@@ -61,27 +61,29 @@ class Roll:
     def __len__(self) -> int:
         return len(self.flags)
 
-    def add(self, part: CompiledPart, entries: Sequence[int], digests: Words, unreadable: set[int]) -> None:
-        """Write down entries of a part under the next numbers, in their order."""
-        ids = [part.ids[entry] for entry in entries]
+    def add(self, part: CompiledPart, entries: Ints, digests: Words, unreadable: set[int]) -> None:
+        """Write down entries of a part under the next numbers, in their order, which is that of the part."""
+        ids, clients, destinations = _chosen(entries, part.ids, part.clients, part.destinations)
         self.ids.add(ids)
         self.skip.add(np.array([id.rfind(":") + 1 for id in ids], np.uint8))
         pairs: dict[tuple[str, str], int] = {}
-        codes = [pairs.setdefault((part.clients[entry], part.destinations[entry]), len(pairs)) for entry in entries]
+        codes = [pairs.setdefault(pair, len(pairs)) for pair in zip(clients, destinations, strict=True)]
         self.recipient.add(np.array(codes, np.int64) + len(self.clients))
         self.clients.add(client for client, _ in pairs)
         self.destinations.add(destination for _, destination in pairs)
-        texts: dict[str, int] = {}
-        doubtful, grouped = set(part.doubtful), set(part.grouped)
-        where, flags = [], []
-        for entry in entries:
-            text, doubted = part.residuals.get(entry), entry in doubtful
-            bad = entry in unreadable
-            where.append(NO_TEXT if text is None else texts.setdefault(text, len(texts)) + len(self.texts))
-            flags.append(GROUPED * (entry in grouped) | DOUBTED * (doubted or bad) | UNREADABLE * bad)
-        self.text.add(np.array(where, np.int64))
+        place = np.full(len(part.ids), -1)
+        place[entries] = np.arange(len(entries))
+        where, texts = np.full(len(entries), NO_TEXT), dict[str, int]()
+        for entry, text in sorted(part.residuals.items()):
+            if place[entry] >= 0:
+                where[place[entry]] = texts.setdefault(text, len(texts)) + len(self.texts)
+        self.text.add(where)
         self.texts.add(texts)
-        self.flags.add(np.array(flags, np.uint8))
+        flags = np.zeros(len(entries), np.uint8)
+        for some, flag in ((part.grouped, GROUPED), (part.doubtful, DOUBTED), (unreadable, DOUBTED | UNREADABLE)):
+            at = place[list(some)]
+            flags[at[at >= 0]] |= flag
+        self.flags.add(flags)
         self.digest.add(digests.ravel())
 
     def compacted(self, old: Ints) -> Roll:
@@ -172,6 +174,14 @@ class Roll:
         if n:
             assert 0 <= self.recipient.values.min() <= self.recipient.values.max() < len(self.clients)
             assert NO_TEXT <= self.text.values.min() <= self.text.values.max() < len(self.texts)
+
+
+def _chosen(entries: Ints, *columns: list[str]) -> list[list[str]]:
+    """These of the entries in each column."""
+    if len(entries) == len(columns[0]):
+        return list(columns)  # all of them
+    chosen = entries.tolist()
+    return [[column[entry] for entry in chosen] for column in columns]
 
 
 def entry_digests(part: CompiledPart) -> Words:
