@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from state.arrays import Bools, Ints, Words
 from state.matchers.matcher import Matches, as_points, owned
 from state.matchers.order import BLOCK, CURVE_DIMENSIONS
-from state.matchers.order import warm as warm_order
 from state.matchers.scan import Found, bury, collect, collect_few, mark, scan_boxes, united
 from state.matchers.segment import ADDRESS, CELLS_MAX, Rows, Segment, build_segments, by_cells, check, locate, unpacked
 from state.shelf import Array, Shelf
@@ -146,7 +145,6 @@ class _Held:
 
 def warm() -> None:
     """Compile all that builds and asks, or load it from the cache: few points and many, one segment and several."""
-    warm_order()
     lows = np.arange(2 * BLOCK)[:, None]
     matcher = BitmapMatcher(Boxes(lows, lows + 1), np.arange(len(lows)))
     for _ in range(2):

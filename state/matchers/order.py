@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from state.arrays import Bools, Floats, Ints
+from state.counting_sort import stable_order
 from state.kernels import njit
 from state.space.boxes import Ranks
 from state.space.hilbert import encode
@@ -30,10 +31,6 @@ CURVE_DIMENSIONS = 6
 """The curve visits at most this many dimensions, the narrowest: more would get less than two bits each."""
 BLOCK = 64
 """Boxes per block: finer differences than one block do not matter."""
-COUNTED_MIN = 4096
-"""Keys from which on they are counted to be sorted, not compared."""
-DIGIT_BITS = 11
-"""Bits of a key by which it is sorted at a time: as many counters as stay in a core's own cache."""
 
 Shares = NDArray[np.float32]
 
@@ -48,11 +45,6 @@ def sample_corners(lows: Ranks, highs: Ranks, size: int = SAMPLE) -> Ranks:
     places = np.concatenate([begins[begins > ABSENT], ends[ends < PRESENT_MAX] + 1])
     places.sort()
     return places
-
-
-def warm() -> None:
-    """Compile what only many boxes need."""
-    _counted(np.arange(2))
 
 
 def search_tree(places: Ranks) -> Ranks:
@@ -86,11 +78,11 @@ def spatial_order(lows: Ranks, highs: Ranks) -> Ints:
     order = np.argsort(signature, kind="stable")
     bounds = np.flatnonzero(np.diff(signature[order], prepend=-1, append=-2))
     if len(bounds) == 2:
-        return _sorted(_curve_key(centres, widths))  # all of one kind, in the order in which they came
+        return stable_order(_curve_key(centres, widths))  # all of one kind, in the order in which they came
     for first, end in pairwise(bounds):
         rows = order[first:end]
         if len(rows) > BLOCK:
-            order[first:end] = rows[_sorted(_curve_key(centres[:, rows], widths[:, rows]))]
+            order[first:end] = rows[stable_order(_curve_key(centres[:, rows], widths[:, rows]))]
     return order
 
 
@@ -119,38 +111,6 @@ def _place(lows: Ranks, highs: Ranks, j: int, tree: Ranks, size: int, centres: S
         first, last = min(int(before - slots), size), min(int(after - slots), size)
         begin, end = np.float32(first), np.float32(last)
         centres[i], widths[i] = (begin + end) / whole, (end - begin) / all_places
-
-
-def _sorted(keys: Ints) -> Ints:
-    """The order of keys of 0 and more, stable."""
-    return np.argsort(keys, kind="stable") if len(keys) < COUNTED_MIN else _counted(keys)
-
-
-@njit
-def _counted(keys: Ints) -> Ints:
-    """The same, digit by digit from the last one: counted, not compared. What all have in common costs nothing."""
-    n, most, digits = len(keys), keys.max(), 0
-    while digits * DIGIT_BITS < 63 and most >> (digits * DIGIT_BITS) > 0:
-        digits += 1
-    mask = (1 << DIGIT_BITS) - 1
-    starts = np.zeros((digits, mask + 2), np.int64)
-    for i in range(n):
-        for digit in range(digits):
-            starts[digit, ((keys[i] >> (digit * DIGIT_BITS)) & mask) + 1] += 1
-    order, before = np.arange(n), np.empty(n, np.int64)
-    sorted_keys, keys_before = keys.copy(), np.empty(n, np.int64)
-    for digit in range(digits):
-        if starts[digit].max() == n:
-            continue
-        for k in range(mask + 1):
-            starts[digit, k + 1] += starts[digit, k]
-        order, before, sorted_keys, keys_before = before, order, keys_before, sorted_keys
-        for i in range(n):
-            at = (keys_before[i] >> (digit * DIGIT_BITS)) & mask
-            to = starts[digit, at]
-            order[to], sorted_keys[to] = before[i], keys_before[i]
-            starts[digit, at] += 1
-    return order
 
 
 def _signatures(narrow: Bools, mean_width: Floats) -> Ints:

@@ -146,14 +146,6 @@ def test_cells_are_found_as_by_bisection(cuts, values):
     assert (rows[:, 0] - 5).tolist() == np.searchsorted(ranks, points[:, 0], side="right").tolist()
 
 
-@given(keys=st.lists(st.integers(0, 2**62 - 1) | st.integers(0, 3) | st.just(2**62 - 1), min_size=1, max_size=200))
-@settings(max_examples=100, deadline=None)
-def test_keys_are_sorted_as_by_comparison(keys):
-    """Counting digit by digit gives the stable order, whichever digits keys have in common."""
-    some = np.array(keys, np.int64)
-    assert order._counted(some).tolist() == np.argsort(some, kind="stable").tolist()
-
-
 @given(
     boxes=st.lists(
         st.tuples(st.integers(-3, 3) | st.just(ABSENT), st.integers(0, 4) | st.just(PRESENT_MAX)),
