@@ -151,12 +151,12 @@ def build(lows: Ranks, highs: Ranks, owners: Ints) -> Segment:
     dims = np.flatnonzero((lows > ABSENT).any(axis=0) | (highs < PRESENT_MAX).any(axis=0))
     lows, highs = lows.take(dims, axis=1), highs.take(dims, axis=1)
     order = spatial_order(lows, highs)
-    corners = _cornered(lows, highs, order, np.arange(len(dims)))
+    corners = _cornered(lows, highs, order)
     cuts = choose_cuts(corners[:, 0::2], corners[:, 1::2])
     reached = [_reach(corners[:, 2 * j], corners[:, 2 * j + 1], c) for j, c in enumerate(cuts)]
     by_reach = np.argsort(reached, kind="stable")
     if (np.diff(by_reach) < 0).any():
-        corners = _cornered(lows, highs, order, by_reach)
+        corners = corners.reshape(len(order), len(dims), 2).take(by_reach, axis=1).reshape(corners.shape)
     owners, cuts = owners[order], [cuts[j] for j in by_reach]
     trees = [search_tree(c) for c in cuts]
     first_row = np.cumsum([0, *(len(c) + 1 for c in cuts)], dtype=np.int64)
@@ -180,12 +180,12 @@ def build(lows: Ranks, highs: Ranks, owners: Ints) -> Segment:
 
 
 @njit
-def _cornered(lows: Ranks, highs: Ranks, order: Ints, columns: Ints) -> Ranks:
+def _cornered(lows: Ranks, highs: Ranks, order: Ints) -> Ranks:
     """The boxes of some rows, as a segment has them: low and high in one column, then in the next."""
-    corners = np.empty((len(order), 2 * len(columns)), np.int64)
+    corners = np.empty((len(order), 2 * lows.shape[1]), np.int64)
     for i in range(len(order)):
-        for j in range(len(columns)):
-            corners[i, 2 * j], corners[i, 2 * j + 1] = lows[order[i], columns[j]], highs[order[i], columns[j]]
+        for j in range(lows.shape[1]):
+            corners[i, 2 * j], corners[i, 2 * j + 1] = lows[order[i], j], highs[order[i], j]
     return corners
 
 
