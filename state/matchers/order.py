@@ -73,12 +73,12 @@ def spatial_order(lows: Ranks, highs: Ranks) -> Ints:
         return np.arange(n)
     centres, widths = _quantile_space(np.ascontiguousarray(lows), np.ascontiguousarray(highs))
     narrow = widths < 0.5
+    if (narrow == narrow[:, :1]).all():
+        return stable_order(_curve_key(centres, widths))  # all of one kind, as most often
     mean_width = np.array([w[s].mean() if s.any() else 1.0 for w, s in zip(widths, narrow, strict=True)])
     signature = _signatures(narrow, mean_width)
     order = np.argsort(signature, kind="stable")
     bounds = np.flatnonzero(np.diff(signature[order], prepend=-1, append=-2))
-    if len(bounds) == 2:
-        return stable_order(_curve_key(centres, widths))  # all of one kind, in the order in which they came
     for first, end in pairwise(bounds):
         rows = order[first:end]
         if len(rows) > BLOCK:
