@@ -12,10 +12,10 @@ that comes later and maps it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
-import resource
 import signal
 import tempfile
 import time
@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from benchmarks.bulk_index import Subscriptions, bulk_index
@@ -237,7 +238,7 @@ def identity_batches(topics: list[str], rows: float, batches: Iterator[pa.Record
 
 
 def routed_batches(boot: Boot, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The route query's own function; the worker then notes its memory, and in its first task how it began."""
+    """The route query's own function; in its first task a worker notes how it began."""
     noted = Path(folder, f"first.{os.getpid()}")
     if noted.exists():
         yield from route.route_batches(boot, batches)
@@ -259,21 +260,26 @@ def routed_batches(boot: Boot, folder: str, batches: Iterator[pa.RecordBatch]) -
                 reached("rows")
             yield batch
         noted.write_text(json.dumps(stages))
-    Path(folder, f"memory.{os.getpid()}").write_text(json.dumps(memory()))
 
 
-def memory() -> dict[str, float]:
-    """MB of this process: its own, those of the index that it maps, and the most that it ever had of both."""
-    told = Path("/proc/self/smaps_rollup").read_text()
-    own = next(int(line.split()[1]) / 1000 for line in told.splitlines() if line.startswith("Anonymous:"))
-    mapped = {}
-    for line in Path("/proc/self/maps").read_text().splitlines():
+def memory(pid: int) -> dict[str, float]:
+    """MB of a worker: its own, those of the index that it maps, and the most that it ever had of both.
+
+    Asked of the system from outside: to look at all of its pages is no work of a router.
+    """
+    process = Path("/proc", str(pid))
+
+    def told(name: str, what: str) -> float:
+        return next(int(line.split()[1]) / 1000 for line in (process / name).read_text().splitlines() if what in line)
+
+    mapped: dict[str, int] = {}
+    for line in (process / "maps").read_text().splitlines():
         span, _, _, _, inode, *path = line.split()
         if path and "/hilcast-" in path[0]:
             first, end = (int(place, 16) for place in span.split("-"))
             mapped[inode] = max(mapped.get(inode, 0), end - first)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    return {"own": own, "shared": sum(mapped.values()) / 1e6, "peak": peak}
+    shared = sum(mapped.values()) / 1e6
+    return {"own": told("smaps_rollup", "Anonymous:"), "shared": shared, "peak": told("status", "VmHWM:")}
 
 
 def run(spark: SparkSession, config: Config, function: Pipeline, checkpoint: str) -> tuple[float, int]:
@@ -292,11 +298,29 @@ def run(spark: SparkSession, config: Config, function: Pipeline, checkpoint: str
     return sum(p["batchDuration"] for p in batches) / 1000, sum(p["numInputRows"] for p in batches)
 
 
+def spent_s() -> float:
+    """Seconds of processor time of Spark's JVM and of all that came from it: executors, daemons, workers."""
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            words = path.read_text().rpartition(")")[2].split()
+            stats[int(path.parent.name)] = int(words[1]), sum(map(int, words[11:15]))
+    family = {SparkContext._gateway.proc.pid}
+    while more := {pid for pid, (parent, _) in stats.items() if parent in family} - family:
+        family |= more
+    return sum(stats[pid][1] for pid in family if pid in stats) / os.sysconf("SC_CLK_TCK")
+
+
 def beginnings(folder: Path) -> dict[int, dict[str, tuple[float, float]]]:
     """By process of each route worker: seconds from the start of its first task, and those of its processor, to the
     index that it goes by, its first input, the first thousand events routed, and the first rows of a whole batch.
     """
     return {int(path.suffix[1:]): json.loads(path.read_text()) for path in sorted(folder.glob("first.*"))}
+
+
+def living(folder: Path) -> list[int]:
+    """The route workers that there are: Spark ends those that it has not needed for a minute."""
+    return [pid for pid in beginnings(folder) if Path("/proc", str(pid), "maps").exists()]
 
 
 def say_beginning(who: str, stages: dict[str, tuple[float, float]]) -> None:
@@ -363,26 +387,30 @@ def race(services: LocalServices, folder: Path, options: argparse.Namespace) -> 
     sides: dict[str, Pipeline] = {"identity": partial(identity_batches, topics, rows), "router": router}
     run(spark, config, sides["identity"], str(folder / "warm"))
     seconds: dict[str, list[float]] = {label: [] for label in sides}
+    work: dict[str, list[float]] = {label: [] for label in sides}
     for number in range(options.rounds):
         for label, function in sides.items():
+            before = spent_s()
             took, same = run(spark, config, function, str(folder / f"{label}{number}"))
             assert same == events
             seconds[label].append(took)
-            print(f"round {number + 1}: {label} {events / took:.0f} events/s", flush=True)
+            work[label].append(1e6 * (spent_s() - before) / options.events)
+            print(f"round {number + 1}: {label} {events / took:.0f} events/s", end=", ")
+            print(f"{work[label][-1]:.1f} us of the processor an event", flush=True)
     best = {label: min(took) for label, took in seconds.items()}
     print(f"best of {options.rounds}{'events/s':>12}{'rows/s':>12}")
     for label, took in best.items():
         print(f"{label:<9}{events / took:>12.0f}{events * rows / took:>12.0f}")
-    told = [json.loads(path.read_text()) for path in sorted(folder.glob("memory.*"))]
+    firsts = beginnings(folder)
+    told = [memory(pid) for pid in living(folder)]
     each = ", ".join(f"{one['own']:.0f} MB (at most {one['peak']:.0f} with what it maps)" for one in told)
     shared = max(one["shared"] for one in told)
     print(f"memory of each route worker: {each}; of the index that they share: {shared:.0f} MB")
     print(f"together: {shared + sum(one['own'] for one in told):.0f} MB")
-    firsts = beginnings(folder)
     by_work = sorted(firsts.values(), key=lambda stages: -stages["index"][1])
     for place, stages in enumerate(by_work):
         say_beginning("a worker that waited for the index" if place else "the worker that built it", stages)
-    os.kill(next(iter(firsts)), signal.SIGKILL)
+    os.kill(living(folder)[0], signal.SIGKILL)
     run(spark, config, router, str(folder / "later"))
     for pid, stages in beginnings(folder).items():
         if pid not in firsts:
@@ -390,6 +418,8 @@ def race(services: LocalServices, folder: Path, options: argparse.Namespace) -> 
     print(f"{options.subscriptions} subscriptions, {options.brokers} brokers")
     ratios = [i / r for i, r in zip(seconds["identity"], seconds["router"], strict=True)]
     print(f"router / identity, round by round: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
+    ratios = [i / r for i, r in zip(work["identity"], work["router"], strict=True)]
+    print(f"by what both take of the processor: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
     print(f"router / identity = {best['identity'] / best['router']:.2f}")
     spark.stop()
 
