@@ -4,29 +4,31 @@
 
 Both sides read the same publications topic on a real Kafka in batches of 100,000, JSON decoding included for the
 router; the identity writes as many rows per event as the router did, to as many topics. The index is built by
-the core and published to a real Redis; the events take the real path. Prints rows and events per second, the ratio, and
-the memory of the route workers.
+the core and published to a real Redis; the events take the real path. Prints rows and events per second, the ratio,
+the memory of the route workers, and how one begins: the first of a host, which builds the index from Redis, and one
+that comes later and maps it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
-import resource
 import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from benchmarks.bulk_index import Subscriptions, bulk_index
@@ -42,15 +44,20 @@ from state.filters.geometry import geometry
 from state.filters.grammar import parse as parse_filter
 from state.keys import Key
 from state.redis_index import RedisIndex
+from state.routing.envelope import input_topics
+from state.routing.route import route as route_one
 from state.space.boxes import Boxes
 from state.space.ranks import rank
 from streaming import route
 from streaming.boot import Boot
+from streaming.index_cache import cache as cache_of
 from streaming.settings import ROUTED, session, sink_options
 
 Pipeline = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 CLIENTS = 100
 SYMBOLS = 2000
+FIRST_EVENTS = 1000
+"""Events by which a worker that has begun shows that it routes."""
 REBUILT_MAX = 200_000
 """Above this the index is built in bulk."""
 
@@ -231,28 +238,48 @@ def identity_batches(topics: list[str], rows: float, batches: Iterator[pa.Record
 
 
 def routed_batches(boot: Boot, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The route query's own function; the worker then notes its memory."""
-    started = time.monotonic()
-    for batch in route.route_batches(boot, batches):
-        first = Path(folder, f"first.{os.getpid()}")
-        if not first.exists():
-            first.write_text(str(time.monotonic() - started))
-        yield batch
-    Path(folder, f"memory.{os.getpid()}").write_text(json.dumps(memory()))
+    """The route query's own function; in its first task a worker notes how it began."""
+    noted = Path(folder, f"first.{os.getpid()}")
+    if noted.exists():
+        yield from route.route_batches(boot, batches)
+    else:
+        stages, began = {}, (time.monotonic(), time.process_time())
+
+        def reached(stage: str) -> None:
+            stages[stage] = time.monotonic() - began[0], time.process_time() - began[1]
+
+        snapshot = cache_of(boot).snapshot(input_topics(boot.config))
+        reached("index")
+        first = list(islice(batches, 1))
+        reached("input")
+        for batch in first:
+            list(route_one(snapshot, batch.slice(0, FIRST_EVENTS)).batches())
+            reached("events")
+        for batch in route.route_batches(boot, chain(first, batches)):
+            if "rows" not in stages:
+                reached("rows")
+            yield batch
+        noted.write_text(json.dumps(stages))
 
 
-def memory() -> dict[str, float]:
-    """MB of this process: its own, those of the index that it maps, and the most that it ever had of both."""
-    told = Path("/proc/self/smaps_rollup").read_text()
-    own = next(int(line.split()[1]) / 1000 for line in told.splitlines() if line.startswith("Anonymous:"))
-    mapped = {}
-    for line in Path("/proc/self/maps").read_text().splitlines():
+def memory(pid: int) -> dict[str, float]:
+    """MB of a worker: its own, those of the index that it maps, and the most that it ever had of both.
+
+    Asked of the system from outside: to look at all of its pages is no work of a router.
+    """
+    process = Path("/proc", str(pid))
+
+    def told(name: str, what: str) -> float:
+        return next(int(line.split()[1]) / 1000 for line in (process / name).read_text().splitlines() if what in line)
+
+    mapped: dict[str, int] = {}
+    for line in (process / "maps").read_text().splitlines():
         span, _, _, _, inode, *path = line.split()
         if path and "/hilcast-" in path[0]:
             first, end = (int(place, 16) for place in span.split("-"))
             mapped[inode] = max(mapped.get(inode, 0), end - first)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    return {"own": own, "shared": sum(mapped.values()) / 1e6, "peak": peak}
+    shared = sum(mapped.values()) / 1e6
+    return {"own": told("smaps_rollup", "Anonymous:"), "shared": shared, "peak": told("status", "VmHWM:")}
 
 
 def run(spark: SparkSession, config: Config, function: Pipeline, checkpoint: str) -> tuple[float, int]:
@@ -271,9 +298,39 @@ def run(spark: SparkSession, config: Config, function: Pipeline, checkpoint: str
     return sum(p["batchDuration"] for p in batches) / 1000, sum(p["numInputRows"] for p in batches)
 
 
-def first_rows(folder: Path) -> dict[int, float]:
-    """By process of each route worker: seconds from the start of its first task to its first rows."""
-    return {int(path.suffix[1:]): float(path.read_text()) for path in sorted(folder.glob("first.*"))}
+def spent_s() -> float:
+    """Seconds of processor time of Spark's JVM and of all that came from it: executors, daemons, workers."""
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            words = path.read_text().rpartition(")")[2].split()
+            stats[int(path.parent.name)] = int(words[1]), sum(map(int, words[11:15]))
+    family = {SparkContext._gateway.proc.pid}
+    while more := {pid for pid, (parent, _) in stats.items() if parent in family} - family:
+        family |= more
+    return sum(stats[pid][1] for pid in family if pid in stats) / os.sysconf("SC_CLK_TCK")
+
+
+def beginnings(folder: Path) -> dict[int, dict[str, tuple[float, float]]]:
+    """By process of each route worker: seconds from the start of its first task, and those of its processor, to the
+    index that it goes by, its first input, the first thousand events routed, and the first rows of a whole batch.
+    """
+    return {int(path.suffix[1:]): json.loads(path.read_text()) for path in sorted(folder.glob("first.*"))}
+
+
+def living(folder: Path) -> list[int]:
+    """The route workers that there are: Spark ends those that it has not needed for a minute."""
+    return [pid for pid in beginnings(folder) if Path("/proc", str(pid), "maps").exists()]
+
+
+def say_beginning(who: str, stages: dict[str, tuple[float, float]]) -> None:
+    """Print when a worker routes, apart from what it waits for and from the size of its first batch."""
+    index, given, events, rows = (stages[name] for name in ("index", "input", "events", "rows"))
+    print(f"{who}: the index after {index[0]:.2f} s ({index[1]:.2f} s of its processor),", end=" ")
+    print(f"then {FIRST_EVENTS} events routed in {events[0] - given[0]:.2f} s ({events[1] - given[1]:.2f});", end=" ")
+    print(
+        f"Spark's first batch waited for {given[0] - index[0]:.1f} s, its rows {rows[0] - events[0]:.1f} s", flush=True
+    )
 
 
 def rows_written(config: Config, topics: list[str]) -> int:
@@ -330,32 +387,39 @@ def race(services: LocalServices, folder: Path, options: argparse.Namespace) -> 
     sides: dict[str, Pipeline] = {"identity": partial(identity_batches, topics, rows), "router": router}
     run(spark, config, sides["identity"], str(folder / "warm"))
     seconds: dict[str, list[float]] = {label: [] for label in sides}
+    work: dict[str, list[float]] = {label: [] for label in sides}
     for number in range(options.rounds):
         for label, function in sides.items():
+            before = spent_s()
             took, same = run(spark, config, function, str(folder / f"{label}{number}"))
             assert same == events
             seconds[label].append(took)
-            print(f"round {number + 1}: {label} {events / took:.0f} events/s", flush=True)
+            work[label].append(1e6 * (spent_s() - before) / options.events)
+            print(f"round {number + 1}: {label} {events / took:.0f} events/s", end=", ")
+            print(f"{work[label][-1]:.1f} us of the processor an event", flush=True)
     best = {label: min(took) for label, took in seconds.items()}
     print(f"best of {options.rounds}{'events/s':>12}{'rows/s':>12}")
     for label, took in best.items():
         print(f"{label:<9}{events / took:>12.0f}{events * rows / took:>12.0f}")
-    told = [json.loads(path.read_text()) for path in sorted(folder.glob("memory.*"))]
+    firsts = beginnings(folder)
+    told = [memory(pid) for pid in living(folder)]
     each = ", ".join(f"{one['own']:.0f} MB (at most {one['peak']:.0f} with what it maps)" for one in told)
     shared = max(one["shared"] for one in told)
     print(f"memory of each route worker: {each}; of the index that they share: {shared:.0f} MB")
     print(f"together: {shared + sum(one['own'] for one in told):.0f} MB")
-    firsts = first_rows(folder)
-    print(
-        f"from the start of a worker's first task to its first rows: {', '.join(f'{s:.1f} s' for s in firsts.values())}"
-    )
-    os.kill(next(iter(firsts)), signal.SIGKILL)
+    by_work = sorted(firsts.values(), key=lambda stages: -stages["index"][1])
+    for place, stages in enumerate(by_work):
+        say_beginning("a worker that waited for the index" if place else "the worker that built it", stages)
+    os.kill(living(folder)[0], signal.SIGKILL)
     run(spark, config, router, str(folder / "later"))
-    later = ", ".join(f"{seconds:.1f} s" for pid, seconds in first_rows(folder).items() if pid not in firsts)
-    print(f"the same of one that takes the place of another, which was killed: {later}")
+    for pid, stages in beginnings(folder).items():
+        if pid not in firsts:
+            say_beginning("one that takes the place of another, which was killed", stages)
     print(f"{options.subscriptions} subscriptions, {options.brokers} brokers")
     ratios = [i / r for i, r in zip(seconds["identity"], seconds["router"], strict=True)]
     print(f"router / identity, round by round: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
+    ratios = [i / r for i, r in zip(work["identity"], work["router"], strict=True)]
+    print(f"by what both take of the processor: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
     print(f"router / identity = {best['identity'] / best['router']:.2f}")
     spark.stop()
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import sys
@@ -29,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import redis
 from confluent_kafka.admin import AdminClient, NewPartitions
-from pyspark import SparkContext, cloudpickle
+from pyspark import cloudpickle
 
 from benchmarks import pipeline
 from benchmarks.pipeline import (
@@ -40,12 +39,15 @@ from benchmarks.pipeline import (
     identity_batches,
     in_bulk,
     install,
+    living,
+    memory,
     on_services,
     publish,
     rebuilt,
     routed_batches,
     rows_written,
     run,
+    spent_s,
     subscriptions,
     text,
 )
@@ -110,7 +112,7 @@ def measure(
     """Both sides in turn, a few rounds; the first warms up. The best round of each counts."""
     links = [config.topics.link(a, b) for pair in config.overlay.links for a, b in (pair, pair[::-1])]
     topics = sorted([*links, *(config.topics.deliver(f"c{i}") for i in range(CLIENTS))])
-    for path in folder.glob("memory.*"):
+    for path in folder.glob("first.*"):
         path.unlink()
     here = folder / f"{count}-{cores}-{executors}"
     ours: Pipeline = partial(routed_batches, Boot(config, 1), str(folder))
@@ -127,7 +129,7 @@ def measure(
                 took, counted = run(spark, config, function, str(here / f"{label}{number}"))
                 work = (spent_s() - before_s) / options.events
                 best[label] = min(best[label][0], took / counted), min(best[label][1], work)
-    told = [json.loads(path.read_text()) for path in folder.glob("memory.*")]
+        told = [memory(pid) for pid in living(folder)]
     index, worker = (round(max(one[what] for one in told)) for what in ("shared", "own"))
     brokers = len(config.overlay.brokers)
     (router, router_us), (identity, identity_us) = (
@@ -138,19 +140,6 @@ def measure(
     )
     print(found, flush=True)
     return found
-
-
-def spent_s() -> float:
-    """Seconds of processor time of Spark's JVM and of all that came from it: executors, daemons, workers."""
-    stats = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            words = path.read_text().rpartition(")")[2].split()
-            stats[int(path.parent.name)] = int(words[1]), sum(map(int, words[11:15]))
-    family = {SparkContext._gateway.proc.pid}
-    while more := {pid for pid, (parent, _) in stats.items() if parent in family} - family:
-        family |= more
-    return sum(stats[pid][1] for pid in family if pid in stats) / os.sysconf("SC_CLK_TCK")
 
 
 def grown(services: LocalServices, folder: Path, options: argparse.Namespace) -> list[Measured]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from state.arrays import Bytes, Ints, Offsets, Words
-from state.columns import column, copy
+from state.columns import column, copy, copy_at
 from state.hash_lanes import BLOCK_BYTES, DIGEST_BYTES, IV, LANES, PARAMETERS, ROUNDS, SIGMA, hash_lanes
 from state.kernels import njit
 
@@ -50,6 +50,16 @@ def delivery_ids(events: Bytes, event_of: Ints, clients: pa.Array, client_of: In
     return out
 
 
+def entry_digests(ids: pa.Array, beside: Bytes, ends: Ints, lows: Bytes, highs: Bytes) -> Words:
+    """Digests of some entries, (n, 2): of each its id, its row of `beside`, and the bytes of its boxes.
+
+    Entry i has the bytes `ends[i]` to `ends[i + 1]` of either corner.
+    """
+    out = np.empty((len(ids), 2), np.uint64)
+    _entry_digests(*column(ids), beside, ends, lows, highs, out)
+    return out
+
+
 def hexadecimal(digests: Bytes) -> Bytes:
     """Each row in hexadecimal letters, twice as wide."""
     return _HEX[np.stack([digests >> 4, digests & 15], axis=2).reshape(len(digests), 2 * digests.shape[1])]
@@ -81,6 +91,31 @@ def _event_digests(sources: Bytes, source_at: Offsets, ids: Bytes, id_at: Offset
                 _put_event(sources, source_at, ids, id_at, i, scratch.view(np.uint8), 0)
                 _blake2b(scratch, sizes[lane], h)
                 digests[i, 0], digests[i, 1] = h[0], h[1]
+
+
+@njit
+def _entry_digests(
+    ids: Bytes, id_at: Offsets, beside: Bytes, ends: Ints, lows: Bytes, highs: Bytes, out: Words
+) -> None:
+    scratch, h, told = _room(0), np.empty(8, np.uint64), beside.shape[1]
+    from_ids, from_beside, from_lows, from_highs = (
+        ids.ctypes.data, beside.ctypes.data, lows.ctypes.data, highs.ctypes.data,
+    )  # fmt: skip
+    for i in range(len(out)):
+        name, boxes = int(id_at[i + 1] - id_at[i]), ends[i + 1] - ends[i]
+        size = 8 + name + told + 2 * boxes
+        words = (size + BLOCK_BYTES - 1) // BLOCK_BYTES * _WORDS
+        if words > len(scratch):
+            scratch = _room(2 * size)
+        scratch[:words] = 0
+        scratch[0] = name
+        to = scratch.ctypes.data + 8
+        copy_at(from_ids + id_at[i], to, name)
+        copy_at(from_beside + i * told, to + name, told)
+        copy_at(from_lows + ends[i], to + name + told, boxes)
+        copy_at(from_highs + ends[i], to + name + told + boxes, boxes)
+        _blake2b(scratch[:words], size, h)
+        out[i, 0], out[i, 1] = h[0], h[1]
 
 
 @njit

@@ -15,6 +15,7 @@ from state.compiled_part import CompiledPart, LocalEntry
 from state.config import Config
 from state.control.overlap import Asked, Wordings
 from state.control.selection import empty_side
+from state.counting_sort import warm as warm_sort
 from state.filters.geometry import geometry
 from state.filters.grammar import parse
 from state.filters.residual_programs import warm as warm_programs
@@ -58,7 +59,7 @@ def _halves(config: Config) -> tuple[list[Callable[[], object]], list[Callable[[
     at_control = [partial(_warm_control, event_type) for event_type in types]
     at_routing = [partial(_warm_routing, config, event_type) for event_type in types]
     decoded = partial(warm_decode, _formats(config))
-    first: list[Callable[[], object]] = [warm_grid, warm_bitmap, decoded, *at_routing]
+    first: list[Callable[[], object]] = [warm_grid, warm_sort, warm_bitmap, decoded, *at_routing]
     first += [warm_negative_space] if negative else []
     last: list[Callable[[], object]] = [*mapped, warm_rows, warm_programs, *at_control]
     return first, last

@@ -32,7 +32,8 @@ if __name__ == "__main__":
         warm(config)
         if any(one.format != "json" and one.own_schema is None for one in config.types.values()):
             RegistrySchemas.prepare()
-    # PySpark collects garbage after every task of a worker: what is imported would cost each of them 0.1 s
+    # PySpark collects garbage after every task of a worker: of all that is imported, 0.1 s each time, and no page of it
+    # would stay shared
     gc.collect()
     gc.freeze()
     try:

@@ -59,7 +59,13 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 LAYOUT = (
     *("state.shelf", "state.arrays", "state.routing.junction", "state.routing.roll", "state.routing.numbered_boxes"),
     *("state.matchers.bitmap", "state.matchers.segment", "state.matchers.box_tree", "state.matchers.stree"),
-    *("state.filters.long_texts", "state.space.text_hashes", "state.space.ranges", "state.redis_index"),
+    *(
+        "state.filters.long_texts",
+        "state.space.text_hashes",
+        "state.space.ranges",
+        "state.redis_index",
+        "state.digests",
+    ),
     *("streaming.host_files", __name__),
 )
 """The modules that say what stands in the files: those of other code are never read."""

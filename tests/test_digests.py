@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.columns import column
-from state.digests import delivery_ids, event_digests, hexadecimal
+from state.digests import delivery_ids, entry_digests, event_digests, hexadecimal
 from state.messages import delivery_id, event_digest
 
 # around the edges of one and two blocks of 128 bytes, where 4 or 16 bytes come first
@@ -48,6 +49,21 @@ def test_ids_of_a_column_are_those_of_its_deliveries(data):
     made = delivery_ids(digests, event_of, encoded, client_of)
     wanted = [delivery_id(event_digest(b"s", events[e]), clients[c]) for e, c in pairs]
     assert [row.tobytes().decode() for row in made] == wanted
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(TEXTS.map(bytes.hex), st.integers(0, 3)), min_size=1, max_size=8), st.integers(0, 40))
+def test_digests_of_entries_are_those_of_all_their_bytes(entries, told):
+    """A batch of digests is BLAKE2b of each: how long its id is, its id, what is said beside it, its boxes."""
+    counts = np.array([16 * boxes for _, boxes in entries])
+    ends = np.append(0, np.cumsum(counts))
+    rng = np.random.default_rng(told)
+    lows, highs = (np.frombuffer(rng.bytes(int(ends[-1])), np.uint8) for _ in range(2))
+    beside = rng.integers(0, 256, (len(entries), told), np.uint8)
+    made = entry_digests(pa.array([id for id, _ in entries], pa.string()), beside, ends, lows, highs)
+    for row, (id, _), said, (a, b) in zip(made, entries, beside, pairwise(ends), strict=True):
+        content = len(id).to_bytes(8, "little") + id.encode() + said.tobytes() + bytes(lows[a:b]) + bytes(highs[a:b])
+        assert row.tobytes() == blake2b(content, digest_size=16).digest()
 
 
 def test_a_column_reads_null_as_empty_and_knows_its_slice():

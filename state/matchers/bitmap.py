@@ -261,9 +261,10 @@ class BitmapMatcher:
             kept -= 1
             size += self._live(kept)
         if size:
-            old, old_owners = self._gathered([held for level in self._levels[kept:] for held in level])
-            lows, highs = np.concatenate([old.lows, boxes.lows]), np.concatenate([old.highs, boxes.highs])
-            segments = build_segments(lows, highs, np.concatenate([old_owners, owners]))
+            if kept < len(self._levels):
+                old, old_owners = self._gathered([held for level in self._levels[kept:] for held in level])
+                boxes, owners = old.joined(boxes), np.concatenate([old_owners, owners])
+            segments = build_segments(boxes.lows, boxes.highs, owners)
             self._levels[kept:] = [[_Held.of(segment) for segment in segments]]
             self._places = None
 

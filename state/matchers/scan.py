@@ -19,6 +19,7 @@ from state.space.boxes import Ranks
 Found = tuple[Ints, Ints, Ints]
 """Starts, ends and ids: what was found for event e is `ids[starts[e] : ends[e]]`."""
 
+U2 = np.uint64(2)
 OR_CELLS_MAX = 8
 """An imprecise publication over more cells of a dimension than this is not looked up there, only compared."""
 
@@ -62,7 +63,7 @@ def _collect(
     # an index is one addition; signed, it is first tested for being negative.
     owners, alive, summary, reach = segment.owners, segment.alive, segment.summary, segment.reach
     bits, begins = segment.bits, segment.starts
-    dims, compared, fine, spans = segment.dims, segment.compared, segment.fine, segment.spans
+    dims, compared, fine, spans = segment.dims, segment.compared, segment.fine, segment.spans.ravel()
     corners, width = segment.corners.ravel(), np.uint64(2 * len(dims))
     d, words, blocks = len(dims), len(alive), summary.shape[1]
     point, cells, survivors = np.empty(d, np.int64), np.empty(d, np.uint64), np.empty(blocks, np.uint64)
@@ -79,8 +80,9 @@ def _collect(
             while left != U0:
                 w = np.uint64(s * 64) + trailing_zeros(left)
                 left &= left - U1
+                if _outside(spans, fine, point, w):
+                    continue
                 word = _touched(bits, cells, w, alive[w])
-                word = _within(spans, fine, point, w, word)
                 if word == U0:
                     continue
                 unsure = _unsure(bits, cells, w)
@@ -132,7 +134,7 @@ def mark(segment: Segment, points: Ranks, rows: Rows, order: Ints, found: Bools)
     """Set `found[e]` where a box of one segment holds point e; a point that is set already is left out."""
     alive, summary, reach = segment.alive, segment.summary, segment.reach
     bits, begins = segment.bits, segment.starts
-    dims, compared, fine, spans = segment.dims, segment.compared, segment.fine, segment.spans
+    dims, compared, fine, spans = segment.dims, segment.compared, segment.fine, segment.spans.ravel()
     corners, width = segment.corners.ravel(), np.uint64(2 * len(dims))
     d, words, blocks = len(dims), len(alive), summary.shape[1]
     point, cells, survivors = np.empty(d, np.int64), np.empty(d, np.uint64), np.empty(blocks, np.uint64)
@@ -147,8 +149,9 @@ def mark(segment: Segment, points: Ranks, rows: Rows, order: Ints, found: Bools)
             while left != U0 and not found[e]:
                 w = np.uint64(s * 64) + trailing_zeros(left)
                 left &= left - U1
+                if _outside(spans, fine, point, w):
+                    continue
                 word = _touched(bits, cells, w, alive[w])
-                word = _within(spans, fine, point, w, word)
                 if word == U0:
                     continue
                 unsure = _unsure(bits, cells, w)
@@ -189,12 +192,16 @@ def _touched(bits: Words, cells: Words, w: np.uint64, word: np.uint64) -> np.uin
 
 
 @njit
-def _within(spans: Ranks, fine: Ints, point: Ranks, w: np.uint64, word: np.uint64) -> np.uint64:
-    """Return `word`, or nothing if the point is outside the span of all its boxes in one of the fine dimensions."""
+def _outside(spans: Ranks, fine: Ints, point: Ranks, w: np.uint64) -> bool:
+    """Whether the point is outside the span of all boxes of a word in one of the fine dimensions.
+
+    Asked first: spans of words that follow each other lie side by side, their bits do not.
+    """
+    outside, many = False, np.uint64(len(fine))
     for k in range(len(fine)):
-        if point[fine[k]] < spans[w, 2 * k] or point[fine[k]] > spans[w, 2 * k + 1]:
-            word = U0
-    return word
+        value, at = point[np.uint64(fine[k])], U2 * (w * many + np.uint64(k))
+        outside |= (value < spans[at]) | (value > spans[at + U1])
+    return outside
 
 
 @njit

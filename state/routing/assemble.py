@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from state.arrays import Bools, Bytes, Ints, Offsets
 from state.columns import column, copy_at, gathered
@@ -36,8 +35,8 @@ SCHEMA = pa.schema(
         ("partition", pa.int32()),
     ]
 )
-BATCH_BYTES = 64 << 20
-"""About how much one outgoing batch holds."""
+BATCH_BYTES = 16 << 20
+"""About how much one outgoing batch holds. Of 64 MB each was memory that the system had to hand out anew."""
 _NO_NULLS: Bools = np.zeros(0, bool)
 
 
@@ -119,7 +118,7 @@ class Assembly:
         return _Alike(names, rows, topics, extras, sizes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, some 64 MB at a time; of a batch that cannot be built all rows that can, and the others failed."""
+        """The rows, some 16 MB at a time; of a batch that cannot be built all rows that can, and the others failed."""
         for kind in self._kinds:
             for a, b in _chunks(kind.sizes):
                 yield from self._built(kind, a, b)
@@ -213,6 +212,8 @@ class _Headers:
         pool = pa.concat_arrays(outgoing.extra_values) if outgoing.extra_values else pa.array([], pa.binary())
         self.pool, self.pool_at = column(pool)
         self.pool_sizes = np.diff(self.pool_at)
+        self.alike = _alike_named(self.kept, self.kept_counts, self.name_at, self.names)
+        """How many headers each row has, where all rows have headers of the same names; -1 where they differ."""
 
     def build(self, rows: Ints, names: tuple[str, ...], extras: Ints) -> pa.Array:
         """The header lists of these output rows."""
@@ -224,21 +225,37 @@ class _Headers:
         offsets = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(counts + len(names), out=offsets[1:])
         slots = int(offsets[-1])
-        name_bytes = int(self.envelopes.kept_names[rows].sum()) + len(block) * len(rows)
         value_bytes = int(self.envelopes.kept_contents[rows].sum() + self.pool_sizes[extras].sum())
-        name_at, value_at = np.empty(slots + 1, np.int32), np.empty(slots + 1, np.int32)
-        out_names, out_values = np.empty(name_bytes, np.uint8), np.empty(value_bytes, np.uint8)
+        value_at, out_values = np.empty(slots + 1, np.int32), np.empty(value_bytes, np.uint8)
         null = np.zeros(slots if len(self.null) else 0, bool)
-        _fill(
-            self.kept, first, counts, self.name_at, self.value_at, self.names, self.values, self.null,
-            block, block_at, extras, self.pool_at, self.pool, name_at, value_at, out_names, out_values, null,
+        _fill_values(
+            self.kept, first, counts, self.value_at, self.values, self.null,
+            extras, self.pool_at, self.pool, value_at, out_values, null,
         )  # fmt: skip
-        assert (name_at[-1], value_at[-1]) == (name_bytes, value_bytes)
+        assert value_at[-1] == value_bytes
+        if self.alike >= 0:
+            name_at, out_names = self._names_of(len(rows), block, block_at)
+        else:
+            name_bytes = int(self.envelopes.kept_names[rows].sum()) + len(block) * len(rows)
+            name_at, out_names = np.empty(slots + 1, np.int32), np.empty(name_bytes, np.uint8)
+            _fill_names(self.kept, first, counts, self.name_at, self.names, block, block_at, name_at, out_names)
+            assert name_at[-1] == name_bytes
         flat = pa.StructArray.from_arrays(
             [_strings(pa.string(), name_at, out_names, _NO_NULLS), _strings(pa.binary(), value_at, out_values, null)],
             fields=list(HEADER),
         )
         return pa.ListArray.from_arrays(pa.array(offsets), flat)
+
+    def _names_of(self, n: int, block: Bytes, block_at: Ints) -> tuple[Offsets, Bytes]:
+        """Where the names of n rows begin that all have the same, with those of the extra headers, and the names."""
+        first, end = self.name_at[0], self.name_at[self.alike]
+        text = np.concatenate([self.names[first:end], block])
+        within = np.concatenate([self.name_at[: self.alike] - first, end - first + block_at[:-1]]).astype(np.int32)
+        name_at = np.empty(n * len(within) + 1, np.int32)
+        before = np.arange(n, dtype=np.int32) * np.int32(len(text))
+        np.add(before[:, None], within, out=name_at[:-1].reshape(n, len(within)))
+        name_at[-1] = n * len(text)
+        return name_at, np.tile(text, n)
 
 
 def _strings(kind: pa.DataType, offsets: Offsets, data: Bytes, null: Bools) -> pa.Array:
@@ -256,22 +273,37 @@ def fixed(rows: Bytes) -> pa.Array:
 
 
 @njit
-def _fill(
-    kept: Offsets, first: Ints, counts: Ints, name_at: Offsets, value_at: Offsets,
-    names: Bytes, values: Bytes, null: Bools,
-    block: Bytes, block_at: Ints, extras: Ints, pool_at: Offsets, pool: Bytes,
-    to_name: Offsets, to_value: Offsets, out_names: Bytes, out_values: Bytes, out_null: Bools,
-) -> None:  # fmt: skip
-    """Write the headers of every row: what it keeps, runs that follow each other in the input in one go, then extras.
+def _alike_named(kept: Offsets, counts: Ints, name_at: Offsets, names: Bytes) -> int:
+    """How many headers each row has, if all have headers of the same names and keep them all; else -1."""
+    if len(counts) == 0 or len(kept) != len(name_at) - 1 or len(kept) != len(counts) * counts[0]:
+        return -1
+    each, first = counts[0], name_at[0]
+    size = name_at[each] - first
+    for row in range(len(counts)):
+        at, differ = row * each, counts[row] != each
+        begin = name_at[at]
+        if differ or name_at[at + each] - begin != size:
+            return -1
+        for j in range(each):
+            differ |= (kept[at + j] != at + j) | (name_at[at + j] - begin != name_at[j] - first)
+        for i in range(size):
+            differ |= names[begin + i] != names[first + i]
+        if differ:
+            return -1
+    return each
 
-    `block` is the names of the extra headers, one after the other, the same for all rows.
+
+@njit
+def _fill_names(
+    kept: Offsets, first: Ints, counts: Ints, name_at: Offsets, names: Bytes, block: Bytes, block_at: Ints,
+    to_name: Offsets, out_names: Bytes,
+) -> None:  # fmt: skip
+    """Write the names of the headers of every row: of what it keeps, runs that follow each other in the input in one
+    go, then `block`, those of the extra headers one after the other, the same for all rows.
     """
-    slot, name, value = 0, 0, 0
+    slot, name = 0, 0
     # addresses, taken once: to hand on an array costs more than to copy a short text
-    names_from, values_from, block_from, pool_from = (
-        names.ctypes.data, values.ctypes.data, block.ctypes.data, pool.ctypes.data,
-    )  # fmt: skip
-    names_to, values_to = out_names.ctypes.data, out_values.ctypes.data
+    names_from, block_from, names_to = names.ctypes.data, block.ctypes.data, out_names.ctypes.data
     for row in range(len(first)):
         j, end = first[row], first[row] + counts[row]
         while j < end:
@@ -281,37 +313,64 @@ def _fill(
             a, b = kept[j], kept[run - 1] + 1
             for i in range(a, b):
                 to_name[slot + i - a] = name + name_at[i] - name_at[a]
+            copy_at(names_from + name_at[a], names_to + name, name_at[b] - name_at[a])
+            name += name_at[b] - name_at[a]
+            slot += b - a
+            j = run
+        copy_at(block_from, names_to + name, len(block))
+        for j in range(len(block_at) - 1):
+            to_name[slot] = name + block_at[j]
+            slot += 1
+        name += len(block)
+    to_name[slot] = name
+
+
+@njit
+def _fill_values(
+    kept: Offsets, first: Ints, counts: Ints, value_at: Offsets, values: Bytes, null: Bools,
+    extras: Ints, pool_at: Offsets, pool: Bytes,
+    to_value: Offsets, out_values: Bytes, out_null: Bools,
+) -> None:  # fmt: skip
+    """Write the values of the headers of every row, in the same way: of what it keeps, then of the extra headers."""
+    slot, value = 0, 0
+    values_from, pool_from, values_to = values.ctypes.data, pool.ctypes.data, out_values.ctypes.data
+    for row in range(len(first)):
+        j, end = first[row], first[row] + counts[row]
+        while j < end:
+            run = j + 1
+            while run < end and kept[run] == kept[run - 1] + 1:
+                run += 1
+            a, b = kept[j], kept[run - 1] + 1
+            for i in range(a, b):
                 to_value[slot + i - a] = value + value_at[i] - value_at[a]
             if len(null):
                 for i in range(a, b):
                     out_null[slot + i - a] = null[i]
-            copy_at(names_from + name_at[a], names_to + name, name_at[b] - name_at[a])
             copy_at(values_from + value_at[a], values_to + value, value_at[b] - value_at[a])
-            name += name_at[b] - name_at[a]
             value += value_at[b] - value_at[a]
             slot += b - a
             j = run
-        copy_at(block_from, names_to + name, len(block))
         for j in range(extras.shape[1]):
             at = extras[row, j]
-            to_name[slot], to_value[slot] = name + block_at[j], value
+            to_value[slot] = value
             copy_at(pool_from + pool_at[at], values_to + value, pool_at[at + 1] - pool_at[at])
             value += pool_at[at + 1] - pool_at[at]
             slot += 1
-        name += len(block)
-    to_name[slot], to_value[slot] = name, value
+    to_value[slot] = value
 
 
 def row_bytes(batch: pa.RecordBatch) -> Ints:
-    """What each row of an outgoing batch takes at most in Kafka, alone and not compressed. Cost: vectorised."""
+    """What each row of an outgoing batch takes at most in Kafka, alone and not compressed.
+
+    Cost: vectorised over the rows; headers lie side by side, so that only where they begin and end is looked at.
+    """
     headers = batch.column("headers")
-    counts = np.asarray(pc.list_value_length(headers).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
-    flat = headers.flatten()
-    each = sum(np.diff(column(flat.field(name))[1]).astype(np.int64) for name in ("key", "value"))
-    ends = np.cumsum(counts)
-    total = np.append(0, np.cumsum(each + HEADER_OVERHEAD_BYTES))
-    sizes = [np.diff(column(batch.column(name))[1]) for name in ("key", "value")]
-    return np.asarray(RECORD_OVERHEAD_BYTES + sizes[0] + sizes[1] + total[ends] - total[ends - counts])
+    ends = np.frombuffer(headers.buffers()[1], np.int32, len(headers) + 1, headers.offset * 4)
+    sizes = RECORD_OVERHEAD_BYTES + HEADER_OVERHEAD_BYTES * np.diff(ends).astype(np.int64)
+    for name in ("key", "value"):
+        sizes += np.diff(column(headers.values.field(name))[1][ends])
+        sizes += np.diff(column(batch.column(name))[1])
+    return sizes
 
 
 def plain(outputs: Sequence[Output]) -> pa.RecordBatch | None:

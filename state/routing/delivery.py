@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from state.arrays import Bytes, Ints
+from state.counting_sort import stable_order
 from state.digests import delivery_ids, event_digests, hexadecimal
 from state.distribution.assignment import shared_topic
 from state.messages import cut, joined_ids, write_members
@@ -63,7 +64,7 @@ def unite(matches: Mapping[str, Pairs], junctions: Mapping[str, Junction]) -> De
         return Deliveries(nothing, nothing, none, none, none)
     first_of, place_of = _distinct(pa.concat_arrays(clients), pa.concat_arrays(destinations))
     place = np.concatenate(rows) * len(first_of) + place_of[np.concatenate(recipients)]
-    order = np.argsort(place, kind="stable")
+    order = stable_order(place)
     place = place[order]
     first = np.flatnonzero(np.diff(place, prepend=-1))
     joined = _joined(pa.concat_arrays(ids), order, first)

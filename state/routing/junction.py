@@ -265,10 +265,12 @@ class Junction:
         fresh = np.intersect1d(fresh, entry)  # an entry without a box gets nothing, and no number
         number = np.full(len(part.ids), -1, np.int64)
         number[fresh] = self._local.take(code, len(fresh))
-        self.roll.add(part, fresh.tolist(), digests[fresh], self._unreadable(part, fresh.tolist()))
+        self.roll.add(part, fresh, digests[fresh], self._unreadable(part, fresh))
         mine = number[entry] >= 0
-        wider, source = self._with_traits(part, rows.take(mine), entry[mine])
-        return wider, number[entry[mine]][source]
+        if not mine.all():
+            rows, entry = rows.take(mine), entry[mine]
+        wider, source = self._with_traits(part, rows, entry)
+        return wider, number[entry][source]
 
     def _change_boxes(self, gone: Ints, new: Sequence[tuple[Boxes, Ints]]) -> None:
         d = self.event_type.d + len(self._traits)
@@ -277,11 +279,13 @@ class Junction:
             self._local.change(gone, boxes, together([numbers for _, numbers in new]))
             self._renumbered()
 
-    def _unreadable(self, part: CompiledPart, entries: Sequence[int]) -> set[int]:
+    def _unreadable(self, part: CompiledPart, entries: Ints) -> set[int]:
         """Those of the entries that a filter must decide about which cannot be read."""
-        found, uncertain = set(), set(part.doubtful)
+        found, uncertain = set[int](), set(part.doubtful)
         imprecise = any(attribute.imprecise for attribute in self.event_type.attributes)
-        for entry in entries:
+        if not imprecise and not uncertain and not part.residuals:
+            return found
+        for entry in entries.tolist():
             if imprecise or entry in uncertain or entry in part.residuals:
                 text = part.residuals.get(entry, "")
                 if self._read(text) is None:
@@ -361,6 +365,10 @@ class Junction:
         for code, part in changed.items():
             now = self._boxes(part.links.get(neighbour))
             was, held = link.of(code)
+            if not len(was):
+                boxes.append(now)
+                numbers.append(link.take(code, len(now)))
+                continue
             same = paired(rows_of(was), rows_of(now))
             gone.append(np.delete(held, same[same >= 0]))
             fresh = np.flatnonzero(same < 0)

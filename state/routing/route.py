@@ -61,7 +61,7 @@ class Routing:
         self._rest += _log(snapshot, batch, topic or _topic(batch), mine, unmatched, waiting)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows to write, (topic, key, value, headers), some 64 MB at a time: built as they are asked for."""
+        """The rows to write, (topic, key, value, headers), some 16 MB at a time: built as they are asked for."""
         failed: Faults = {}
         for one in self._slices:
             yield from one.assembly.batches()

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.matchers import segment as segment
+from state.matchers import order, segment
 from state.matchers.bitmap import BitmapMatcher
-from state.matchers.order import spatial_order
+from state.matchers.order import search_tree, spatial_order
 from state.matchers.segment import Segment, build, build_segments, check, choose_cuts, locate, unpacked
 from state.space.boxes import Boxes
 from state.space.ranks import ABSENT, PRESENT_MAX
@@ -104,8 +104,8 @@ def test_wide_boxes_stand_apart_from_narrow_ones():
     lows, highs = small_boxes(6400, 2, 0.01)
     wide = np.random.default_rng(4).random(6400) < 0.5
     lows[wide, 0], highs[wide, 0] = 1000, 999_000
-    order = spatial_order(lows, highs)
-    mixed = [w for w in wide[order].reshape(-1, 64) if w.any() and not w.all()]
+    placed = spatial_order(lows, highs)
+    mixed = [w for w in wide[placed].reshape(-1, 64) if w.any() and not w.all()]
     assert len(mixed) <= 1
 
 
@@ -139,11 +139,33 @@ def test_order_is_a_permutation():
 def test_cells_are_found_as_by_bisection(cuts, values):
     """The branch-free search counts the cuts at or below a value, ends of the rank space included."""
     ranks = np.array(sorted(cuts), np.int64)
-    tree = segment._search_tree(ranks)
+    tree = search_tree(ranks)
     points = np.array([*values, *cuts, -(2**63), 2**63 - 1], np.int64)[:, None]
     ends = np.array([0, len(tree)]), np.array([5, 5 + len(ranks) + 1])
     rows = locate(points, np.array([0]), tree, *ends)
     assert (rows[:, 0] - 5).tolist() == np.searchsorted(ranks, points[:, 0], side="right").tolist()
+
+
+@given(
+    boxes=st.lists(
+        st.tuples(st.integers(-3, 3) | st.just(ABSENT), st.integers(0, 4) | st.just(PRESENT_MAX)),
+        min_size=1,
+        max_size=30,
+    )
+)
+@settings(max_examples=100, deadline=None)
+def test_boxes_are_placed_as_by_bisection(boxes):
+    """Centres and widths count the corners below and above, ends of the rank space included."""
+    lows = np.array([[low] for low, _ in boxes], np.int64)
+    highs = np.array([[size if size == PRESENT_MAX else max(low, -3) + size] for low, size in boxes], np.int64)
+    places = order.sample_corners(lows[:, 0], highs[:, 0])
+    begin, end = (
+        np.searchsorted(places, column[:, 0], side=side).astype(np.float32)
+        for column, side in ((lows, "left"), (highs, "right"))
+    )
+    centres, widths = order._quantile_space(lows, highs)
+    assert np.array_equal(centres[0], (begin + end) / (2 * len(places) + 1))
+    assert np.array_equal(widths[0], (end - begin) / (len(places) + 1))
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])

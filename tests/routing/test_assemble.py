@@ -23,6 +23,10 @@ x = { kind = "int" }
 NAMES = st.sampled_from(["a", "", "hilcast_x", "ce_id", "ä" * 30])
 VALUES = st.one_of(st.none(), st.binary(max_size=40))
 HEADERS = st.lists(st.tuples(NAMES, VALUES), max_size=5)
+ALIKE = st.lists(NAMES, max_size=4).flatmap(
+    lambda names: st.lists(st.tuples(*[st.tuples(st.just(name), VALUES) for name in names]), min_size=1, max_size=6)
+)
+"""Rows whose headers have the same names."""
 EXTRAS = (("hilcast_one", [b"", b"1" * 40, b"2"]), ("hilcast_two", [b"x"]))
 
 
@@ -40,12 +44,28 @@ def records(rows):
     )
 
 
+@pytest.mark.parametrize(
+    ("rows", "alike"),
+    [
+        ([[("a", b"1"), ("b", b"")], [("a", b"22"), ("b", None)]], 2),
+        ([[], []], 0),
+        ([[("a", b"1")], [("b", b"1")]], -1),
+        ([[("ab", b""), ("c", b"")], [("a", b""), ("bc", b"")]], -1),
+        ([[("a", b"1")], [("a", b"1"), ("a", b"2")], []], -1),
+        ([[("hilcast_x", b"1"), ("a", b"1")], [("hilcast_x", b"1"), ("a", b"1")]], -1),
+    ],
+)
+def test_rows_with_the_same_names_are_known(rows, alike):
+    """Names are written once for all rows only where no row lacks one, has another, or is not passed on whole."""
+    assert assemble._Headers(Outgoing(), read(records(rows), CONFIG)).alike == alike
+
+
 @pytest.mark.parametrize("limit", [1, 100, 1 << 20])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_rows_are_their_input_with_extra_headers(limit, data):
     """Each row has its input's key, value and kept headers and its own extras, whatever a batch may hold."""
-    rows = data.draw(st.lists(st.one_of(st.none(), HEADERS), min_size=1, max_size=6))
+    rows = data.draw(st.one_of(st.lists(st.one_of(st.none(), HEADERS), min_size=1, max_size=6), ALIKE))
     envelopes = read(records(rows), CONFIG)
     gained = data.draw(st.dictionaries(st.integers(0, len(rows) - 1), HEADERS.map(lambda h: [(k, b"g") for k, _ in h])))
     envelopes.gain(gained)
