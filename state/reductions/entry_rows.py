@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import compress
 
 import numpy as np
 
 from state.arrays import Bools, Floats, Ints, Words
 from state.kernels import njit
+from state.reductions.arrivals import Arrivals
 from state.reductions.group_pass import NO_TREE, GroupTree, Nodes, judge_again, judge_box
 from state.reductions.judging import Rules
 from state.reductions.row_tree import LEAST, MOST, between
 from state.space.boxes import Boxes, Ranks
-from state.space.packing import Geometry, PackedEntries, pack_boxes, pack_numbers
+from state.space.packing import PackedEntries, pack_boxes, pack_numbers
 
+Coverers = dict[str, tuple[str, ...]]
+"""Who covers an entry."""
+Left = dict[str, list[tuple[str, Boxes]]]
+"""Who left for an entry, with their boxes."""
 DEAD = -1
 """The owner of rows whose entry was removed."""
 ROWS_MIN = 256
@@ -45,26 +50,6 @@ def _scan_first(points: Ranks, owners: Ints, floor: Ranks, ceiling: Ranks) -> in
 
 
 @njit
-def _disjoint(lows: Ranks, highs: Ranks) -> bool:
-    """Whether no two rows meet; rows that begin after another ends in the first dimension are passed over by a sort."""
-    order = np.argsort(lows[:, 0])
-    for a in range(len(order)):
-        i = order[a]
-        for b in range(a + 1, len(order)):
-            k = order[b]
-            if lows[k, 0] > highs[i, 0]:
-                break
-            meets = True
-            for j in range(1, lows.shape[1]):
-                if lows[i, j] > highs[k, j] or highs[i, j] < lows[k, j]:
-                    meets = False
-                    break
-            if meets:
-                return False
-    return True
-
-
-@njit
 def _touch(points: Ranks, owners: Ints, starts: Ints, lows: Ranks, highs: Ranks) -> Bools:
     """Which entries, whose rows begin at `starts`, have a row that meets one of the boxes."""
     d = lows.shape[1]
@@ -83,25 +68,6 @@ def _touch(points: Ranks, owners: Ints, starts: Ints, lows: Ranks, highs: Ranks)
                     break
             row += 1
     return touched
-
-
-def entry_boxes(entry: Geometry) -> Boxes:
-    """The boxes of one entry, in memory that kernels can take. Asserts what `reduction.py` says of entries."""
-    assert isinstance(entry, Boxes)
-    boxes = entry.owned()
-    assert len(boxes.lows) < 2 or _disjoint(boxes.lows, boxes.highs), "the boxes of one entry overlap"
-    return boxes
-
-
-def entries_boxes(entries: Mapping[str, Geometry]) -> dict[str, Boxes]:
-    """`entry_boxes` of each; most have one box, in memory of their own."""
-    found = {}
-    for id, boxes in entries.items():
-        assert isinstance(boxes, Boxes)
-        lows = boxes.lows
-        plain = len(lows) == 1 and lows.flags.carray and boxes.highs.flags.carray
-        found[id] = boxes if plain else entry_boxes(boxes)
-    return found
 
 
 class EntryRows:
@@ -169,92 +135,97 @@ class EntryRows:
         self.size += n
         self.marked += 0 if marks is None else int(marks.sum())
 
-    def extend(self, entries: dict[str, Boxes]) -> None:
+    def extend(self, news: Arrivals) -> None:
         """Take entries in, as the last. Cost: O(boxes) in a few passes; a tree takes them in one compiled one."""
-        if entries:
-            starts, end = self._append(entries)
+        if len(news):
+            firsts = self._write(news)
+            self._enter(news, firsts, self._next - len(news))
             if self._tree is not None:
-                self._tree.add_all(int(starts[0]), end)
+                self._tree.add_all(int(firsts[0]), self._n)
 
-    def _append(self, entries: dict[str, Boxes]) -> tuple[Ints, int]:
-        """Write the rows of entries behind the others; where each begins, and the last ends. No tree knows them yet."""
-        sizes = np.array([len(boxes.lows) for boxes in entries.values()], np.int64)
-        boxes = Boxes.concatenated(list(entries.values()), self._d)
+    def _write(self, news: Arrivals) -> Ints:
+        """Write the rows of entries behind the others, under the next numbers; where each begins. No tree knows them.
+
+        Who stays of them must be entered before anything is asked.
+        """
+        sizes, boxes = news.sizes, news.boxes
         n = len(boxes)
         if self._n + n > len(self._owners):
             self._make_room(n)
         start, end = self._n, self._n + n
         self._points[start:end, : self._d], self._points[start:end, self._d :] = boxes.lows, boxes.highs
-        self._owners[start:end] = np.repeat(np.arange(self._next, self._next + len(entries)), sizes)
+        self._owners[start:end] = np.repeat(np.arange(self._next, self._next + len(news)), sizes)
         self._marks[start:end] = False
-        assert self.entries.keys().isdisjoint(entries)
-        self.entries |= entries
-        starts = start + np.cumsum(sizes) - sizes
-        self._start.update(zip(entries, starts.tolist(), strict=True))
-        numbers = range(self._next, self._next + len(entries))
-        some = zip(numbers, entries, strict=True)
-        if sizes.all():
-            self._ids.update(some)
-        else:
-            self._ids.update(compress(some, sizes.tolist()))
-        self._next += len(entries)
-        self._n, self.size = end, self.size + n
-        return starts, end
+        self._next += len(news)
+        self._n = end
+        return start + np.cumsum(sizes) - sizes
 
-    def take_in(self, entries: dict[str, Boxes]) -> tuple[dict[str, str], dict[str, list[tuple[str, Boxes]]]]:
+    def _enter(self, news: Arrivals, firsts: Ints, number: int, stay: Bools | None = None) -> None:
+        """Know entries whose rows are written, or some of them; the first has this number."""
+        numbers = np.arange(number, number + len(news))
+        if stay is not None:
+            news, firsts, numbers = news.where(stay), firsts[stay], numbers[stay]
+        assert self.entries.keys().isdisjoint(news.ids)
+        self.entries.update(zip(news.ids, news.each, strict=True))
+        self._start.update(zip(news.ids, firsts.tolist(), strict=True))
+        some = zip(numbers.tolist(), news.ids, strict=True)
+        self._ids.update(some if news.sizes.all() else compress(some, news.sizes.tolist()))
+        self.size += int(news.sizes.sum())
+
+    def take_in(self, news: Arrivals) -> tuple[Coverers, Left]:
         """Take in, one after another, the entries that no entry covers; those that one contains leave.
 
         Returns who covers each that is covered, at the moment it came; and by the id of a new one who left for it.
-        What is covered or left is not here afterwards. No entry is marked; there are `entries`, and none is empty.
+        What is covered or left is not here afterwards. No entry is marked; there are `news`, and none is empty.
         Cost: that of asking the tree twice for each, compiled (`pairwise.py`).
         """
-        tree, firsts, sizes = self._write(entries)
-        by, retired = tree.take_in(self._owners[: self._n], firsts, sizes)
-        news, names = list(entries), self._ids
-        covered = np.flatnonzero(by >= 0).tolist()
-        coverers = {news[i]: names[number] for i, number in zip(covered, by[covered].tolist(), strict=True)}
-        return coverers, self._took_in(news, covered, retired)
+        number = self._next
+        tree, firsts = self._beside(news)
+        by, retired = tree.take_in(self._owners[: self._n], firsts, news.sizes)
+        self._enter(news, firsts, number, by < 0)
+        names = map(self._ids.__getitem__, by[by >= 0].tolist())
+        coverers: Coverers = {
+            id: (name,) for id, name in zip(compress(news.ids, (by >= 0).tolist()), names, strict=True)
+        }
+        return coverers, self._left(news, retired)
 
-    def take_in_by_groups(
-        self, entries: dict[str, Boxes], seeds: Words, rules: Rules, counts: Floats
-    ) -> tuple[dict[str, tuple[str, ...]], dict[str, list[tuple[str, Boxes]]]]:
+    def take_in_by_groups(self, news: Arrivals, seeds: Words, rules: Rules, counts: Floats) -> tuple[Coverers, Left]:
         """The same where several together may cover one (`group_pass.py`): who does, and who left for it.
 
         `seeds`: of each box; `counts` go on. Cost: that of judging each, compiled.
         """
-        tree, firsts, sizes = self._write(entries)
-        by, retired = tree.take_in_by_groups(self._owners[: self._n], firsts, sizes, seeds, rules, counts)
-        news = list(entries)
-        covered = [i for i, group in enumerate(by) if len(group)]
-        coverers = {news[i]: self.named(by[i]) for i in covered}
-        return coverers, self._took_in(news, covered, retired)
+        number = self._next
+        tree, firsts = self._beside(news)
+        rows = self._owners[: self._n]
+        by, ends, retired = tree.take_in_by_groups(rows, firsts, news.sizes, seeds, rules, counts)
+        begins = np.append(0, ends[:-1])
+        covered = ends > begins
+        self._enter(news, firsts, number, ~covered)
+        names = list(map(self._ids.__getitem__, by.tolist()))
+        spans = zip(compress(news.ids, covered.tolist()), begins[covered].tolist(), ends[covered].tolist(), strict=True)
+        # of two boxes of an entry the same one may be the coverer
+        coverers = {id: tuple(dict.fromkeys(names[begin:end])) for id, begin, end in spans}
+        return coverers, self._left(news, retired)
 
-    def _write(self, entries: dict[str, Boxes]) -> tuple[GroupTree, Ints, Ints]:
-        """Write the rows of entries that are to be taken in; the tree without them, where each begins, its size."""
+    def _beside(self, news: Arrivals) -> tuple[GroupTree, Ints]:
+        """Write the rows of entries that are to be taken in; the tree without them, and where each begins."""
         assert not self.marked
-        firsts, end = self._append(entries)
+        firsts = self._write(news)
         if self._tree is None:
             live = self.live()
             self._tree = GroupTree(self._points, live[live < firsts[0]])
-        return self._tree, firsts, np.diff(firsts, append=end)
+        return self._tree, firsts
 
-    def _took_in(self, news: list[str], covered: list[int], retired: Ints) -> dict[str, list[tuple[str, Boxes]]]:
-        """Strike what a pass covered or retired; by the id of a new one who left for it."""
-        first = self._next - len(news)
-        for i in covered:
-            self._forget(first + i)
-        left: dict[str, list[tuple[str, Boxes]]] = {}
+    def _left(self, news: Arrivals, retired: Ints) -> Left:
+        """Strike what a pass retired, whose rows are dead already; by the id of a new one who left for it."""
+        left: Left = {}
         for number, i in retired.tolist():
-            left.setdefault(news[i], []).append(self._forget(number))
+            id = self._ids.pop(number)
+            boxes = self.entries.pop(id)
+            del self._start[id]
+            self.size -= len(boxes)
+            left.setdefault(news.ids[i], []).append((id, boxes))
         return left
-
-    def _forget(self, number: int) -> tuple[str, Boxes]:
-        """Strike an entry whose rows are dead already."""
-        id = self._ids.pop(number)
-        boxes = self.entries.pop(id)
-        del self._start[id]
-        self.size -= len(boxes)
-        return id, boxes
 
     def fill(self, entries: dict[str, Boxes], boxes: Boxes, marks: Bools | None = None) -> None:
         """Become `entries`, whose boxes are `boxes` in their order; was empty."""
@@ -476,20 +447,6 @@ def covers(outer: Boxes, inner: Boxes) -> bool:
     return bool(inside.all(axis=2).any(axis=0).all())
 
 
-def largest_first(entries: dict[str, Boxes], domain: Boxes) -> Iterable[tuple[str, Boxes]]:
-    """Entries by their share of the domain, the larger first, equally large ones by id."""
-    if len(entries) < 2:
-        return entries.items()
-    sides = Boxes.concatenated(list(entries.values()), domain.d).sides() / domain.sides()
-    owners = np.repeat(np.arange(len(entries)), [len(boxes.lows) for boxes in entries.values()])
-    sizes = np.bincount(owners, sides.prod(axis=1), len(entries))
-    order = np.argsort(-sizes)
-    if (np.diff(sizes[order]) == 0).any():
-        return [(id, entries[id]) for _, id in sorted(zip((-sizes).tolist(), entries, strict=True))]
-    each = list(entries.items())
-    return [each[i] for i in order.tolist()]
-
-
 def warm() -> None:
     """Compile or load every kernel of the rows and of their tree."""
     rows = EntryRows(1)
@@ -499,6 +456,5 @@ def warm() -> None:
         rows.containing(np.array([i]), np.array([i]))
     rows.remove("0")
     rows.touching(rows.starts(["1"]), Boxes.of([([0], [1])]))
-    rows.take_in({"many": Boxes.of([([0], [1]), ([3], [4])]), "more": Boxes.of([([0], [9])])})
-    rows.extend({"last": Boxes.of([([0], [1])])})
-    entry_boxes(Boxes.of([([0], [1]), ([3], [4])]))
+    rows.take_in(Arrivals.of({"many": Boxes.of([([0], [1]), ([3], [4])]), "more": Boxes.of([([0], [9])])}, 1))
+    rows.extend(Arrivals.of({"last": Boxes.of([([0], [1])])}, 1))

@@ -15,10 +15,11 @@ from typing import ClassVar
 import numpy as np
 
 from state.arrays import Floats, Words
+from state.reductions.arrivals import Arrivals
 from state.reductions.group_pass import CAP_MAX, CAP_SUM, STEPS_FROM, TRIALS
 from state.reductions.judging import Rules
 from state.reductions.reduction import Decision
-from state.reductions.rspc import CAP, STEP_NAMES, Verdict, seed_of, verdict_of
+from state.reductions.rspc import CAP, STEP_NAMES, Verdict, seed_of, seeds_of, verdict_of
 from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
@@ -71,15 +72,17 @@ class GroupCovering(Withholding):
 
     # --- many at once
 
-    def _put_in_all(self, entries: dict[str, Boxes]) -> None:
+    def _put_in_all(self, entries: Arrivals) -> None:
         """New ones first, then those that the step may have uncovered; of both the larger first."""
         gone = self._gone
-        news = {id: boxes for id, boxes in entries.items() if id not in gone} if gone else entries
+        news = entries
+        if gone:
+            news = entries.where(~np.fromiter(map(gone.__contains__, entries.ids), bool, len(entries)))
         if len(news) < self.many:
             super()._put_in_all(news)
         else:
-            some = {id: boxes for id, boxes in news.items() if len(boxes.lows)}
-            if some:
+            some = news.filled()
+            if len(some):
                 counts = self._running()
                 taken = self._active.take_in_by_groups(some, self._seeds(some), self._rules, counts)
                 self._took_in(news, *taken)
@@ -87,7 +90,7 @@ class GroupCovering(Withholding):
             else:
                 self._took_in(news, {}, {})
         if gone:
-            self._judge_again([(id, boxes) for id, boxes in entries.items() if id in gone])
+            self._judge_again([(id, boxes) for id, boxes in entries if id in gone])
             self._gone = {}
 
     def _running(self) -> Floats:
@@ -139,7 +142,7 @@ class GroupCovering(Withholding):
                 np.array(list(accumulate(map(len, members))), np.int64),
                 left[0] if len(left) == 1 else Boxes.concatenated(left, self._domain.d),
                 np.array(list(accumulate(sum(len(boxes.lows) for boxes in each) for each in gone)), np.int64),
-                self._seeds(dict(some)),
+                self._seeds(Arrivals([id for id, _ in some], [boxes for _, boxes in some], self._domain.d)),
                 self._rules,
                 counts,
             )
@@ -167,11 +170,13 @@ class GroupCovering(Withholding):
         """Where proofs alone count, which points are drawn is nobody's business, and one seed will do."""
         return 0 if self._rules.proving else seed_of(id, low, high)
 
-    def _seeds(self, entries: dict[str, Boxes]) -> Words:
+    def _seeds(self, entries: Arrivals) -> Words:
         """The seed of each box."""
+        boxes = entries.boxes
         if self._rules.proving:
-            return np.zeros(sum(len(boxes.lows) for boxes in entries.values()), np.uint64)
-        return np.array([seed_of(id, low, high) for id, boxes in entries.items() for low, high in boxes], np.uint64)
+            return np.zeros(len(boxes), np.uint64)
+        ids = np.repeat(np.arange(len(entries)), entries.sizes).tolist()
+        return seeds_of([entries.ids[i] for i in ids], boxes.lows, boxes.highs)
 
 
 def _count(counts: Counts, verdict: Verdict) -> None:

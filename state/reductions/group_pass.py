@@ -356,14 +356,14 @@ class GroupTree(PairwiseTree):
 
     def take_in_by_groups(
         self, owners: Ints, firsts: Ints, sizes: Ints, seeds: Words, rules: Rules, counts: Floats
-    ) -> tuple[list[Ints], Ints]:
-        """Who covers each entry, and who left; `counts` go on.
+    ) -> tuple[Ints, Ints, Ints]:
+        """Who covers each entry, one after another with the end of each, and who left; `counts` go on.
 
         Cost: a judgement for each entry, compiled; as many at once as the tree may grow by before it is built anew.
         """
-        groups: list[Ints] = []
+        groups, group_ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         retired = np.empty((self._count + len(firsts), 2), np.int64)
-        at = left = 0
+        at = left = size = 0
         while at < len(firsts):
             some = slice(at, at + self._count + CHANGES_MIN)
             rows = int(sizes[some].sum())
@@ -390,9 +390,11 @@ class GroupTree(PairwiseTree):
             self._used, left = int(used), left + gone
             self._count += int(more)
             self._changed(abs(int(more)))
-            groups += np.split(by, ends)[:-1]
+            groups.append(by[: ends[-1]])
+            group_ends.append(size + ends)
+            size += int(ends[-1])
             at = some.stop
-        return groups, retired[:left]
+        return np.concatenate(groups), np.concatenate(group_ends), retired[:left]
 
 
 Nodes = tuple[Ranks, Links, Links, Links]

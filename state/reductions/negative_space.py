@@ -26,7 +26,8 @@ import numpy as np
 
 from state import formats
 from state.arrays import Bools, Ints
-from state.reductions.entry_rows import EntryRows, largest_first
+from state.reductions.arrivals import Arrivals
+from state.reductions.entry_rows import EntryRows
 from state.reductions.entry_rows import warm as warm_rows
 from state.reductions.negative_space_approximate import ApproximateSpace, boxes_allowed
 from state.reductions.negative_tree import NegativeTree
@@ -363,7 +364,7 @@ class NegativeSpace(Withholding):
             return
         given = {name: value for name, value in asdict(self.settings).items() if value is not None}
         aside = NegativeSpace(self._domain, given)
-        for id, boxes in largest_first(self._active.entries | self._passive.entries, self._domain):
+        for id, boxes in self._by_size(self._active.entries | self._passive.entries):
             aside._put_in(id, boxes)
         sent = sum(id not in self._active for id in aside._active.entries)
         self._counts["withdrawn"] = 0
@@ -377,13 +378,16 @@ class NegativeSpace(Withholding):
         self._exact, self._approximate = aside._exact, aside._approximate
         self._counts["rebuilds_kept"] += 1
 
+    def _by_size(self, entries: dict[str, Boxes]) -> Arrivals:
+        return Arrivals.of(entries, self._domain.d).largest_first(self._domain)
+
     def _tidy(self) -> None:
         """Cut the same active entries out of a fresh cube, if that takes fewer boxes: nothing has to be sent."""
         if self._exact is not None:
             self._exact.tidy(self._active, self._live)
         if self._approximate is not None:
             fresh = self._fresh_approximate()
-            for id, boxes in largest_first(self._active.entries, self._domain):
+            for id, boxes in self._by_size(self._active.entries):
                 fresh.subscribe(id, boxes, self._live)
             fresh.joined += self._approximate.joined
             if len(fresh) < len(self._approximate):

@@ -26,7 +26,8 @@ import numpy as np
 
 from state import formats
 from state.arrays import Bools, Floats, Ints
-from state.reductions.entry_rows import EntryRows, entry_boxes
+from state.reductions.arrivals import entry_boxes
+from state.reductions.entry_rows import EntryRows
 from state.reductions.parameters import MergingSettings, read
 from state.reductions.reduction import Decision, Delta, Fate
 from state.space.boxes import Boxes, Ranks
