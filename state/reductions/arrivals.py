@@ -65,6 +65,7 @@ class Arrivals:
     def __init__(self, ids: Sequence[str], each: Sequence[Boxes], d: int) -> None:
         self.ids, self.each, self._d = ids, each, d
         self._sizes: Ints | None = None
+        self._ends: Ints | None = None
         self._boxes: Boxes | None = None
 
     @classmethod
@@ -109,6 +110,16 @@ class Arrivals:
         some = Arrivals(list(compress(self.ids, kept)), list(compress(self.each, kept)), self._d)
         if self._boxes is not None:
             some._sizes, some._boxes = self.sizes[mask], self._boxes.take(np.repeat(mask, self.sizes))
+        return some
+
+    def span(self, begin: int, end: int) -> Arrivals:
+        """Those from one place to another."""
+        some = Arrivals(self.ids[begin:end], self.each[begin:end], self._d)
+        if self._boxes is not None:
+            if self._ends is None:
+                self._ends = np.append(0, np.cumsum(self.sizes))
+            rows = slice(int(self._ends[begin]), int(self._ends[min(end, len(self))]))
+            some._sizes, some._boxes = self.sizes[begin:end], Boxes(self._boxes.lows[rows], self._boxes.highs[rows])
         return some
 
     def filled(self) -> Arrivals:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
+from itertools import compress, pairwise
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from state.kernels import njit
 from state.reductions.arrivals import Arrivals
 from state.reductions.group_pass import NO_TREE, GroupTree, Nodes, judge_again, judge_box
 from state.reductions.judging import Rules
+from state.reductions.merging_pass import Merged
 from state.reductions.row_tree import LEAST, MOST, between
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import PackedEntries, pack_boxes, pack_numbers
@@ -207,6 +208,30 @@ class EntryRows:
         coverers = {id: tuple(dict.fromkeys(names[begin:end])) for id, begin, end in spans}
         return coverers, self._left(news, retired)
 
+    def merge_in(self, news: Arrivals) -> tuple[Merged, dict[int, str], dict[str, Boxes]]:
+        """Let entries of one box each join entries of one box, or take their place, as `merging_pass.py` says.
+
+        What takes the place of one that it makes a rectangle with goes under its id, else under its own. Returns what
+        became of each, the ids of all numbers in that, and who left of those that were here. No entry is marked; there
+        are `news`. Cost: that of asking the tree d + 3 times for each, compiled.
+        """
+        number = self._next
+        tree, firsts = self._beside(news)
+        owners = self._owners[: self._n]
+        merged = tree.merge_in(owners, int(firsts[0]))
+        told = np.unique(np.concatenate([merged.taken, merged.holders]))
+        names = {old: self._ids[old] for old in told[(told >= 0) & (told < number)].tolist()}
+        names |= enumerate(news.ids, number)
+        left = {names[old]: self._strike(old)[1] for old in merged.taken[merged.taken < number].tolist()}
+        each, at = list(news.each), np.flatnonzero(merged.grown)
+        of_first = merged.taken[np.append(0, merged.ends)[at]]
+        for i, first in zip(at.tolist(), of_first.tolist(), strict=True):
+            names[number + i] = names[first]
+            each[i] = self.boxes(firsts[i : i + 1])
+        ids = [names[number + i] for i in range(len(news))]
+        self._enter(Arrivals(ids, each, self._d), firsts, number, owners[firsts] >= 0)
+        return merged, names, left
+
     def _beside(self, news: Arrivals) -> tuple[GroupTree, Ints]:
         """Write the rows of entries that are to be taken in; the tree without them, and where each begins."""
         assert not self.marked
@@ -217,15 +242,19 @@ class EntryRows:
         return self._tree, firsts
 
     def _left(self, news: Arrivals, retired: Ints) -> Left:
-        """Strike what a pass retired, whose rows are dead already; by the id of a new one who left for it."""
+        """Strike what a pass retired; by the id of a new one who left for it."""
         left: Left = {}
         for number, i in retired.tolist():
-            id = self._ids.pop(number)
-            boxes = self.entries.pop(id)
-            del self._start[id]
-            self.size -= len(boxes)
-            left.setdefault(news.ids[i], []).append((id, boxes))
+            left.setdefault(news.ids[i], []).append(self._strike(number))
         return left
+
+    def _strike(self, number: int) -> tuple[str, Boxes]:
+        """An entry whose rows are dead already is no more."""
+        id = self._ids.pop(number)
+        boxes = self.entries.pop(id)
+        del self._start[id]
+        self.size -= len(boxes)
+        return id, boxes
 
     def fill(self, entries: dict[str, Boxes], boxes: Boxes, marks: Bools | None = None) -> None:
         """Become `entries`, whose boxes are `boxes` in their order; was empty."""
@@ -338,37 +367,31 @@ class EntryRows:
         return int(step), rows, point, figures
 
     def judged_again(
-        self, entries: Sequence[Boxes], coverers: Ints, ends: Ints, gone: Boxes, gone_ends: Ints,
+        self, entries: Arrivals, groups: Sequence[tuple[str, ...]], left: Boxes, gone: Sequence[Sequence[int]],
         seeds: Words, rules: Rules, counts: Floats,
-    ) -> tuple[int, bool, list[Ints]]:  # fmt: skip
+    ) -> tuple[int, bool, list[tuple[str, ...]]]:  # fmt: skip
         """Judge entries, some of whose coverers left, as far as the first that is not covered (`judge_again`).
 
-        `coverers`: the rows of those that stay. Returns how many were judged, whether all of them are covered, and the
-        numbers of those who cover each that is; `counts` go on.
+        `groups`: the coverers of each that stay; `gone`: the rows of `left` that were those of the others. Returns how
+        many were judged, whether all of them are covered, and who covers each that is; `counts` go on.
         """
-        boxes = np.concatenate([np.concatenate([each.lows, each.highs], axis=1) for each in entries])
-        sizes = np.array([len(each.lows) for each in entries], np.int64)
-        left = np.concatenate([gone.lows, gone.highs], axis=1)
+        lows, highs = entries.boxes.lows, entries.boxes.highs
+        starts = np.array([self._start[id] for group in groups for id in group], np.int64)
         owners, _, nodes = self._question()
-        points = self._points
         done, whole, by, by_ends = judge_again(
-            points, owners, *nodes, rules, boxes, sizes, coverers, ends, left, gone_ends, seeds, counts
-        )
-        return int(done), bool(whole), np.split(by, by_ends[: done if whole else done - 1])[:-1]
+            self._points, owners, *nodes, rules, np.concatenate([lows, highs], axis=1), entries.sizes,
+            starts, _ends(groups), np.concatenate([left.lows, left.highs], axis=1),
+            np.array([row for rows in gone for row in rows], np.int64), _ends(gone), seeds, counts,
+        )  # fmt: skip
+        ends = by_ends[: done if whole else done - 1].tolist()
+        names = list(map(self._ids.__getitem__, by[: ends[-1]].tolist())) if ends else []
+        return int(done), bool(whole), [tuple(dict.fromkeys(names[a:b])) for a, b in pairwise([0, *ends])]
 
     def _question(self) -> tuple[Ints, Ints, Nodes]:
         """The owners of all rows, room for as many, and the tree, if there is one to ask."""
         tree = self._asked()
         owners = self._owners[: self._n]
         return owners, np.empty(len(owners), np.int64), NO_TREE if tree is None else tree.nodes
-
-    def named(self, numbers: Ints) -> tuple[str, ...]:
-        """The entries of some numbers, each once."""
-        return tuple(self._ids[number] for number in dict.fromkeys(numbers.tolist()))
-
-    def rows_of(self, ids: Sequence[str]) -> list[int]:
-        """The rows of some entries."""
-        return [row for id in ids for row in range(self._start[id], self._start[id] + len(self.entries[id].lows))]
 
     def meets(self, low: Ranks, high: Ranks) -> bool:
         """Whether any row meets a box."""
@@ -441,6 +464,11 @@ class EntryRows:
             assert set(self.owners(rows)) <= {id}
 
 
+def _ends(lists: Sequence[Sequence[object]]) -> Ints:
+    """Where each of some lists ends, written one after another."""
+    return np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))
+
+
 def covers(outer: Boxes, inner: Boxes) -> bool:
     """Whether each box of `inner` lies inside one box of `outer`."""
     inside = (outer.lows[:, None, :] <= inner.lows[None, :, :]) & (outer.highs[:, None, :] >= inner.highs[None, :, :])
@@ -458,3 +486,4 @@ def warm() -> None:
     rows.touching(rows.starts(["1"]), Boxes.of([([0], [1])]))
     rows.take_in(Arrivals.of({"many": Boxes.of([([0], [1]), ([3], [4])]), "more": Boxes.of([([0], [9])])}, 1))
     rows.extend(Arrivals.of({"last": Boxes.of([([0], [1])])}, 1))
+    rows.merge_in(Arrivals.of({"next": Boxes.of([([0], [1])])}, 1))
