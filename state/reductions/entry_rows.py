@@ -10,8 +10,8 @@ import numpy as np
 from state.arrays import Bools, Floats, Ints, Words
 from state.kernels import njit
 from state.reductions.arrivals import Arrivals
-from state.reductions.group_pass import NO_TREE, GroupTree, Nodes, judge_again, judge_box
-from state.reductions.judging import Rules
+from state.reductions.group_pass import COUNTS, NO_TREE, GroupTree, Nodes, judge_again, judge_box
+from state.reductions.judging import PAIRWISE, Rules
 from state.reductions.merging_pass import Merged
 from state.reductions.row_tree import LEAST, MOST, between
 from state.space.boxes import Boxes, Ranks
@@ -195,6 +195,22 @@ class EntryRows:
 
         `seeds`: of each box; `counts` go on. Cost: that of judging each, compiled.
         """
+        coverers, retired = self._take_in_by_groups(news, seeds, rules, counts)
+        return {id: self._named(group) for id, group in coverers}, self._left(news, retired)
+
+    def take_in_by_boxes(self, news: Arrivals) -> tuple[Coverers, Left, Ints]:
+        """The same where each box of one must lie in one box of another; who covers one in the order of their coming.
+
+        Returns also the numbers of those who left, each with the position of whom it left for.
+        """
+        seeds, counts = np.zeros(len(news.boxes), np.uint64), np.zeros(COUNTS)
+        coverers, retired = self._take_in_by_groups(news, seeds, PAIRWISE, counts)
+        return {id: self._named(sorted(group)) for id, group in coverers}, self._left(news, retired), retired
+
+    def _take_in_by_groups(
+        self, news: Arrivals, seeds: Words, rules: Rules, counts: Floats
+    ) -> tuple[list[tuple[str, list[int]]], Ints]:
+        """The numbers of who covers each that is covered, as long as all who did have one; and who must be struck."""
         number = self._next
         tree, firsts = self._beside(news)
         rows = self._owners[: self._n]
@@ -202,11 +218,13 @@ class EntryRows:
         begins = np.append(0, ends[:-1])
         covered = ends > begins
         self._enter(news, firsts, number, ~covered)
-        names = list(map(self._ids.__getitem__, by.tolist()))
         spans = zip(compress(news.ids, covered.tolist()), begins[covered].tolist(), ends[covered].tolist(), strict=True)
-        # of two boxes of an entry the same one may be the coverer
-        coverers = {id: tuple(dict.fromkeys(names[begin:end])) for id, begin, end in spans}
-        return coverers, self._left(news, retired)
+        numbers = by.tolist()
+        return [(id, numbers[begin:end]) for id, begin, end in spans], retired
+
+    def _named(self, numbers: Sequence[int]) -> tuple[str, ...]:
+        """The entries of some numbers, each once: of two boxes of an entry one and the same may be the coverer."""
+        return tuple(self._ids[number] for number in dict.fromkeys(numbers))
 
     def merge_in(self, news: Arrivals) -> tuple[Merged, dict[int, str], dict[str, Boxes]]:
         """Let entries of one box each join entries of one box, or take their place, as `merging_pass.py` says.
@@ -317,6 +335,11 @@ class EntryRows:
         points = self._points[self.live() if rows is None else rows]
         return Boxes(np.ascontiguousarray(points[:, : self._d]), np.ascontiguousarray(points[:, self._d :]))
 
+    @property
+    def next_number(self) -> int:
+        """What the next entry will have."""
+        return self._next
+
     def number(self, id: str) -> int:
         """The number of an entry that has boxes: greater than that of those before it."""
         return int(self._owners[self._start[id]])
@@ -384,8 +407,8 @@ class EntryRows:
             np.array([row for rows in gone for row in rows], np.int64), _ends(gone), seeds, counts,
         )  # fmt: skip
         ends = by_ends[: done if whole else done - 1].tolist()
-        names = list(map(self._ids.__getitem__, by[: ends[-1]].tolist())) if ends else []
-        return int(done), bool(whole), [tuple(dict.fromkeys(names[a:b])) for a, b in pairwise([0, *ends])]
+        numbers = by[: ends[-1]].tolist() if ends else []
+        return int(done), bool(whole), [self._named(numbers[a:b]) for a, b in pairwise([0, *ends])]
 
     def _question(self) -> tuple[Ints, Ints, Nodes]:
         """The owners of all rows, room for as many, and the tree, if there is one to ask."""

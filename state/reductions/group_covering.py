@@ -15,7 +15,7 @@ import numpy as np
 
 from state.arrays import Floats, Words
 from state.reductions.arrivals import Arrivals
-from state.reductions.group_pass import CAP_MAX, CAP_SUM, STEPS_FROM, TRIALS
+from state.reductions.group_pass import CAP_MAX, CAP_SUM, COUNTS, STEPS_FROM, TRIALS
 from state.reductions.judging import Rules
 from state.reductions.reduction import Decision
 from state.reductions.rspc import CAP, STEP_NAMES, Verdict, seed_of, seeds_of, verdict_of
@@ -95,7 +95,7 @@ class GroupCovering(Withholding):
 
     def _running(self) -> Floats:
         """Counts for compiled code: what is added up goes on from what there is, so that sums round alike."""
-        counts = np.zeros(STEPS_FROM + len(STEP_NAMES))
+        counts = np.zeros(COUNTS)
         counts[CAP_MAX], counts[CAP_SUM] = self._counts["cap_error_max"], self._counts["cap_error_sum"]
         return counts
 

@@ -35,7 +35,7 @@ from state.reductions.row_tree import (
     search,
     search_first,
 )
-from state.reductions.rspc import CAP, CORNER, ERROR, MADE, following
+from state.reductions.rspc import CAP, CORNER, ERROR, MADE, ROWS, STEP_NAMES, following
 from state.space.boxes import Ranks
 from state.space.subtraction import COVERED, subtract
 
@@ -45,6 +45,7 @@ NEAR_MAX = 1_024
 """Rows that meet a box that left up to which they are gone through for each entry that it had covered."""
 TRIALS, CAP_MAX, CAP_SUM, STEPS_FROM = 0, 1, 2, 3
 """Of `counts`: guesses, the largest error at the cap, their sum, then boxes by the step that decided."""
+COUNTS = STEPS_FROM + len(STEP_NAMES)
 
 
 @njit
@@ -168,6 +169,8 @@ def judge_box(
     row, corner = _fast(points, bounds, links, chain, stack, low, high, floor, ceiling, found[:count])
     if row != NONE:
         return COROLLARY_1, np.array([row])
+    if rules.rows_max == 0 and not rules.proving:
+        return ROWS, found[:0].copy()
     if corner != NONE:
         for j in range(len(low)):
             point[j] = high[j] if j < CORNER_BITS and corner >> j & 1 else low[j]

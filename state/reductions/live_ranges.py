@@ -295,6 +295,33 @@ def _touching(cells: Ints, directory: Ints, chunks: int, starts: Ints, ends: Int
 
 
 @njit
+def _seen(
+    cells: Ints,
+    directory: Ints,
+    chunks: int,
+    starts: Ints,
+    ends: Ints,
+    query_ends: Ints,
+    since: Ints,
+    until: Ints,
+) -> int:
+    """How many owners all queries meet, query i those with since < i <= until; the ranges of each to its end."""
+    met, owners, total, begin = np.full(len(since), -1), np.empty(256, np.int64), 0, 0
+    for i in range(len(query_ends)):
+        end = query_ends[i]
+        found = _touching(cells, directory, chunks, starts[begin:end], ends[begin:end], owners)
+        if found > len(owners):
+            owners = np.empty(2 * found, np.int64)
+            _touching(cells, directory, chunks, starts[begin:end], ends[begin:end], owners)
+        for owner in owners[:found]:
+            if met[owner] != i and since[owner] < i <= until[owner]:
+                met[owner] = i
+                total += 1
+        begin = end
+    return total
+
+
+@njit
 def _flatten(cells: Ints, directory: Ints, chunks: int, flat: Ints) -> None:
     at = 0
     for i in range(chunks):
@@ -440,6 +467,14 @@ class LiveRanges:
             if found <= len(owners):
                 return np.unique(owners[:found])
             owners = np.empty(found, np.int64)
+
+    def seen(self, starts: Ints, ends: Ints, query_ends: Ints, since: Ints, until: Ints) -> int:
+        """How many owners some queries touch, one query after another, where owners come and go meanwhile.
+
+        The ranges of query i end at `query_ends[i]`; of the owners, numbered from 0, it finds those of which i is after
+        `since` and not after `until`. Cost: that of `touching` for each, compiled.
+        """
+        return int(_seen(*self._laid_out(), starts, ends, query_ends, since, until))
 
     def columns(self) -> tuple[Ints, Ints, Ints]:
         """Starts, ends and owners, sorted by start; to be read only. Cost: O(n)."""
