@@ -458,6 +458,56 @@ def _build(rows: Ranks, bounds: Ranks, child: Nodes, scale: Floats) -> int:
     return used
 
 
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@njit
+def _place(lows: Ranks, highs: Ranks, i: int, j: int, start: int, mask: np.uint64) -> np.uint64:
+    """Where a hash table has the box that is as row i in all dimensions but j, in which it begins at `start`."""
+    place = np.uint64(start) * _MIX
+    for k in range(lows.shape[1]):
+        if k != j:
+            place = (place ^ (place >> np.uint64(29)) ^ np.uint64(lows[i, k])) * _MIX
+            place = (place ^ (place >> np.uint64(29)) ^ np.uint64(highs[i, k])) * _MIX
+    return (place ^ (place >> np.uint64(32))) & mask
+
+
+@njit
+def _joined(lows: Ranks, highs: Ranks, j: int) -> tuple[Ranks, Ranks]:
+    """Disjoint boxes, those joined that touch along dimension j and are equal in all others. Cost: O(n d), expected."""
+    n, d = lows.shape
+    size = 16
+    while size < 2 * n:
+        size *= 2
+    mask, table = np.uint64(size - 1), np.full(size, -1)
+    for i in range(n):
+        place = _place(lows, highs, i, j, lows[i, j], mask)
+        while table[place] >= 0:
+            place = (place + np.uint64(1)) & mask
+        table[place] = i
+    after, is_first = np.full(n, -1), np.ones(n, np.bool_)
+    for i in range(n):
+        if highs[i, j] == np.iinfo(np.int64).max:
+            continue
+        place = _place(lows, highs, i, j, highs[i, j] + 1, mask)
+        while table[place] >= 0 and after[i] < 0:
+            other = table[place]
+            alike = lows[other, j] == highs[i, j] + 1
+            for k in range(d):
+                alike &= k == j or (lows[other, k] == lows[i, k] and highs[other, k] == highs[i, k])
+            if alike:
+                after[i], is_first[other] = other, False
+            place = (place + np.uint64(1)) & mask
+    firsts = np.flatnonzero(is_first)
+    joined = highs[firsts]
+    for at in range(len(firsts)):
+        last = firsts[at]
+        while after[last] >= 0:
+            last = after[last]
+        joined[at, j] = highs[last, j]
+    return lows[firsts], joined
+
+
 def warm() -> None:
     """Compile or load every kernel of the tree."""
     tree = NegativeTree(Boxes.of([([0], [99])]))
@@ -467,6 +517,7 @@ def warm() -> None:
     tree.add(Boxes.of([([30], [35])]))
     tree.covered(np.array([2]), np.array([2]))
     NegativeTree.decode(tree.encode())
+    tree.merge(1)
 
 
 # --- the tree -----------------------------------------------------------------------------------------------
@@ -594,10 +645,10 @@ class NegativeTree:
     def merge(self, sweeps: int) -> tuple[int, int]:
         """Join neighbours that form a box, in at most `sweeps` sweeps; return the boxes before and after.
 
-        The future work of [NEG08] §7. Cost: a sort per sweep; ends early once no dimension joins anything.
+        The future work of [NEG08] §7. Cost: O(n) per sweep and a sort; ends early once no dimension joins anything.
         """
         before = self._count
-        merged = merged_boxes(self.boxes(), sweeps)
+        merged = merged_boxes(self._split(_leaves(self._bounds, self._child, self._count, self._stack)), sweeps)
         if len(merged) < before:
             self._build_from(np.hstack([merged.lows, merged.highs]))
         self._merged_at = self._count
@@ -748,18 +799,5 @@ def merged_boxes(boxes: Boxes, sweeps: int) -> Boxes:
 
 def _joined_along(boxes: Boxes, j: int) -> Boxes:
     """Join every run of boxes that touch along dimension j and are equal in all others."""
-    if len(boxes) < 2:
-        return boxes
-    others = [k for k in range(boxes.d) if k != j]
-    keys = [boxes.lows[:, j], *(boxes.lows[:, k] for k in others), *(boxes.highs[:, k] for k in others)]
-    order = np.lexsort(keys)
-    lows, highs = boxes.lows[order], boxes.highs[order]
-    same = (lows[1:, others] == lows[:-1, others]).all(axis=1) & (highs[1:, others] == highs[:-1, others]).all(axis=1)
-    # Equal in all others they are disjoint and sorted, so low > the previous high, and low - 1 cannot wrap.
-    follows = same & (lows[1:, j] > highs[:-1, j])
-    follows[follows] = lows[1:, j][follows] - 1 == highs[:-1, j][follows]
-    first = np.flatnonzero(np.concatenate([[True], ~follows]))
-    last = np.concatenate([first[1:], [len(lows)]]) - 1
-    joined = highs[first]
-    joined[:, j] = highs[last, j]
-    return Boxes(lows[first], joined)
+    lows, highs = _joined(boxes.lows, boxes.highs, j)
+    return boxes if len(lows) == len(boxes) else Boxes(lows, highs)
