@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress, pairwise
 
 import numpy as np
@@ -250,9 +250,26 @@ class EntryRows:
         self._enter(Arrivals(ids, each, self._d), firsts, number, owners[firsts] >= 0)
         return merged, names, left
 
+    def take_in_marked(self, news: Arrivals, judge: Callable[[GroupTree, int], Bools]) -> Bools:
+        """Take in the first of some entries of one box each, marked, but for those that a judge finds covered.
+
+        `judge` is given the tree and the first row, lets the tree take in what is not covered as far as it goes, and
+        says for each it came to whether it is covered. Returns what it said.
+        """
+        number, marked = self._next, self.marked
+        tree, firsts = self._beside(news)
+        size = int(firsts[0])
+        covered = judge(tree, size)
+        done = len(covered)
+        self._owners[size : size + done][covered] = DEAD
+        self._n, self._next = size + done, number + done
+        self._marks[size : size + done] = ~covered
+        self._enter(news.span(0, done), firsts[:done], number, ~covered)
+        self.marked = marked + int((~covered).sum())
+        return covered
+
     def _beside(self, news: Arrivals) -> tuple[GroupTree, Ints]:
         """Write the rows of entries that are to be taken in; the tree without them, and where each begins."""
-        assert not self.marked
         firsts = self._write(news)
         if self._tree is None:
             live = self.live()

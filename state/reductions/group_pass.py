@@ -421,7 +421,7 @@ class GroupTree(MergingTree):
         while at < len(firsts):
             some = slice(at, at + self._count + CHANGES_MIN)
             rows = int(sizes[some].sum())
-            self._make_room(rows)
+            self.make_room(rows)
             used, gone, more, by, ends = take_in(
                 self._points,
                 owners,

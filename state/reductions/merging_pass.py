@@ -129,7 +129,7 @@ class MergingTree(PairwiseTree):
         at = total = 0
         while at < n:
             some = slice(at, at + self._count + CHANGES_MIN)
-            self._make_room(len(holders[some]))
+            self.make_room(len(holders[some]))
             used, total, more = merge_in(
                 self._points,
                 owners,

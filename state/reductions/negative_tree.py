@@ -22,6 +22,8 @@ splits nothing, space is given back as it is, and equal histories hold equal box
 
 from __future__ import annotations
 
+from typing import Self
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +62,7 @@ def _meets(box: Ranks, low: Ranks, high: Ranks) -> bool:
 
 
 @njit
-def _meets_any(bounds: Ranks, child: Nodes, low: Ranks, high: Ranks, stack: Nodes) -> bool:
+def meets_any(bounds: Ranks, child: Nodes, low: Ranks, high: Ranks, stack: Nodes) -> bool:
     """Tell whether some leaf meets the box; stops at the first."""
     if child[0, 0] == DEAD:
         return False
@@ -79,7 +81,7 @@ def _meets_any(bounds: Ranks, child: Nodes, low: Ranks, high: Ranks, stack: Node
 
 
 @njit
-def _collect(
+def collect(
     bounds: Ranks, child: Nodes, low: Ranks, high: Ranks, hits: Nodes, trail: Nodes, stack: Nodes
 ) -> tuple[int, int]:
     """Write the leaves that meet the box to `hits`, the inner nodes that do to `trail`, parents first."""
@@ -135,7 +137,7 @@ def _overlap(box: Ranks, low: Ranks, high: Ranks) -> float:
 
 
 @njit
-def _new_boxes(bounds: Ranks, hits: Nodes, low: Ranks, high: Ranks) -> tuple[int, int]:
+def new_boxes(bounds: Ranks, hits: Nodes, low: Ranks, high: Ranks) -> tuple[int, int]:
     """How many boxes more cutting all of `hits` makes (negative: fewer), and how many nodes it takes."""
     new = nodes = 0
     for i in range(hits.shape[0]):
@@ -195,7 +197,7 @@ def _unite(bounds: Ranks, node: int, a: int, b: int) -> None:
 
 
 @njit
-def _cut(
+def cut_leaves(
     bounds: Ranks,
     child: Nodes,
     free: Nodes,
@@ -575,7 +577,7 @@ class NegativeTree:
 
         Cost: a walk to the first negative box that meets it, or past all that do not.
         """
-        return not _meets_any(self._bounds, self._child, owned(low), owned(high), self._stack)
+        return not meets_any(self._bounds, self._child, owned(low), owned(high), self._stack)
 
     def meeting(self, low: Ranks, high: Ranks) -> Boxes:
         """The parts of the negative boxes inside [low, high], in the order of their low corners."""
@@ -606,7 +608,7 @@ class NegativeTree:
         if n_hits == 0:
             return True
         hits = self._hits[:n_hits]
-        new, nodes = _new_boxes(self._bounds, hits, low, high)
+        new, nodes = new_boxes(self._bounds, hits, low, high)
         if budget is not None and new > 0 and self._count + new > budget:
             return False
         self._cut(hits, n_trail, low, high, nodes)
@@ -654,9 +656,13 @@ class NegativeTree:
         self._merged_at = self._count
         return before, self._count
 
+    def merges_above(self, sweeps: int) -> int:
+        """How many boxes there may be until they are merged."""
+        return 2 * max(MERGE_MIN, self._merged_at) if sweeps else int(np.iinfo(np.int64).max)
+
     def merge_if_grown(self, sweeps: int) -> int:
         """Merge once the boxes have doubled since the last time; return how many fewer they are."""
-        if sweeps == 0 or self._count <= 2 * max(MERGE_MIN, self._merged_at):
+        if self._count <= self.merges_above(sweeps):
             return 0
         before, after = self.merge(sweeps)
         return before - after
@@ -668,7 +674,7 @@ class NegativeTree:
         return formats.write(FORMAT, _Packed(self.largest_first, self._merged_at, pack_boxes(self.boxes())))
 
     @classmethod
-    def decode(cls, blob: bytes) -> NegativeTree:
+    def decode(cls, blob: bytes) -> Self:
         """The tree of the boxes that `encode` packed."""
         packed = formats.read("a negative tree", FORMAT, blob, _Packed)
         tree = cls(unpack_boxes(packed.boxes), packed.largest_first)
@@ -701,12 +707,12 @@ class NegativeTree:
     # --- inside
 
     def _find(self, low: Ranks, high: Ranks) -> tuple[int, int]:
-        return _collect(self._bounds, self._child, low, high, self._hits, self._trail, self._stack)
+        return collect(self._bounds, self._child, low, high, self._hits, self._trail, self._stack)
 
     def _cut(self, leaves: Nodes, n_trail: int, low: Ranks, high: Ranks, nodes: int) -> None:
         trail = self._trail[:n_trail]
         self._reserve(nodes)
-        new, self._n_free = _cut(
+        new, self._n_free = cut_leaves(
             self._bounds, self._child, self._free, self._n_free, leaves, trail, low, high, self.largest_first
         )
         self._count += new
