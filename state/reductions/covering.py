@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from state.reductions.arrivals import Arrivals
 from state.reductions.entry_rows import covers
 from state.reductions.parameters import NoSettings, read
 from state.reductions.reduction import Decision
@@ -40,14 +41,13 @@ class Covering(Withholding):
         coverer = self._active.coverer(boxes)
         return FORWARD if coverer is None else Decision(True, (coverer,), "one active entry contains it")
 
-    def _put_in_all(self, entries: dict[str, Boxes]) -> None:
+    def _put_in_all(self, entries: Arrivals) -> None:
         """The same in one compiled pass, where there are many."""
         if len(entries) < self.many:
             super()._put_in_all(entries)
             return
-        some = {id: boxes for id, boxes in entries.items() if len(boxes.lows)}
-        coverers, left = self._active.take_in(some) if some else ({}, {})
-        self._took_in(entries, {id: (coverer,) for id, coverer in coverers.items()}, left)
+        some = entries.filled()
+        self._took_in(entries, *(self._active.take_in(some) if len(some) else ({}, {})))
 
     def check(self) -> None:
         """Also: each passive entry has one coverer, which contains it; no active one contains another."""

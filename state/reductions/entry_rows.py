@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import compress
+from collections.abc import Callable, Sequence
+from itertools import compress, pairwise
 
 import numpy as np
 
 from state.arrays import Bools, Floats, Ints, Words
 from state.kernels import njit
-from state.reductions.group_pass import NO_TREE, GroupTree, Nodes, judge_again, judge_box
-from state.reductions.judging import Rules
+from state.reductions.arrivals import Arrivals
+from state.reductions.group_pass import COUNTS, NO_TREE, GroupTree, Nodes, judge_again, judge_box
+from state.reductions.judging import PAIRWISE, Rules
+from state.reductions.merging_pass import Merged
 from state.reductions.row_tree import LEAST, MOST, between
 from state.space.boxes import Boxes, Ranks
-from state.space.packing import Geometry, PackedEntries, pack_boxes, pack_numbers
+from state.space.packing import PackedEntries, pack_boxes, pack_numbers
 
+Coverers = dict[str, tuple[str, ...]]
+"""Who covers an entry."""
+Left = dict[str, list[tuple[str, Boxes]]]
+"""Who left for an entry, with their boxes."""
 DEAD = -1
 """The owner of rows whose entry was removed."""
 ROWS_MIN = 256
@@ -45,26 +51,6 @@ def _scan_first(points: Ranks, owners: Ints, floor: Ranks, ceiling: Ranks) -> in
 
 
 @njit
-def _disjoint(lows: Ranks, highs: Ranks) -> bool:
-    """Whether no two rows meet; rows that begin after another ends in the first dimension are passed over by a sort."""
-    order = np.argsort(lows[:, 0])
-    for a in range(len(order)):
-        i = order[a]
-        for b in range(a + 1, len(order)):
-            k = order[b]
-            if lows[k, 0] > highs[i, 0]:
-                break
-            meets = True
-            for j in range(1, lows.shape[1]):
-                if lows[i, j] > highs[k, j] or highs[i, j] < lows[k, j]:
-                    meets = False
-                    break
-            if meets:
-                return False
-    return True
-
-
-@njit
 def _touch(points: Ranks, owners: Ints, starts: Ints, lows: Ranks, highs: Ranks) -> Bools:
     """Which entries, whose rows begin at `starts`, have a row that meets one of the boxes."""
     d = lows.shape[1]
@@ -83,25 +69,6 @@ def _touch(points: Ranks, owners: Ints, starts: Ints, lows: Ranks, highs: Ranks)
                     break
             row += 1
     return touched
-
-
-def entry_boxes(entry: Geometry) -> Boxes:
-    """The boxes of one entry, in memory that kernels can take. Asserts what `reduction.py` says of entries."""
-    assert isinstance(entry, Boxes)
-    boxes = entry.owned()
-    assert len(boxes.lows) < 2 or _disjoint(boxes.lows, boxes.highs), "the boxes of one entry overlap"
-    return boxes
-
-
-def entries_boxes(entries: Mapping[str, Geometry]) -> dict[str, Boxes]:
-    """`entry_boxes` of each; most have one box, in memory of their own."""
-    found = {}
-    for id, boxes in entries.items():
-        assert isinstance(boxes, Boxes)
-        lows = boxes.lows
-        plain = len(lows) == 1 and lows.flags.carray and boxes.highs.flags.carray
-        found[id] = boxes if plain else entry_boxes(boxes)
-    return found
 
 
 class EntryRows:
@@ -169,87 +136,155 @@ class EntryRows:
         self.size += n
         self.marked += 0 if marks is None else int(marks.sum())
 
-    def extend(self, entries: dict[str, Boxes]) -> None:
+    def extend(self, news: Arrivals) -> None:
         """Take entries in, as the last. Cost: O(boxes) in a few passes; a tree takes them in one compiled one."""
-        if entries:
-            starts, end = self._append(entries)
+        if len(news):
+            firsts = self._write(news)
+            self._enter(news, firsts, self._next - len(news))
             if self._tree is not None:
-                self._tree.add_all(int(starts[0]), end)
+                self._tree.add_all(int(firsts[0]), self._n)
 
-    def _append(self, entries: dict[str, Boxes]) -> tuple[Ints, int]:
-        """Write the rows of entries behind the others; where each begins, and the last ends. No tree knows them yet."""
-        sizes = np.array([len(boxes.lows) for boxes in entries.values()], np.int64)
-        boxes = Boxes.concatenated(list(entries.values()), self._d)
+    def _write(self, news: Arrivals) -> Ints:
+        """Write the rows of entries behind the others, under the next numbers; where each begins. No tree knows them.
+
+        Who stays of them must be entered before anything is asked.
+        """
+        sizes, boxes = news.sizes, news.boxes
         n = len(boxes)
         if self._n + n > len(self._owners):
             self._make_room(n)
         start, end = self._n, self._n + n
         self._points[start:end, : self._d], self._points[start:end, self._d :] = boxes.lows, boxes.highs
-        self._owners[start:end] = np.repeat(np.arange(self._next, self._next + len(entries)), sizes)
+        self._owners[start:end] = np.repeat(np.arange(self._next, self._next + len(news)), sizes)
         self._marks[start:end] = False
-        assert self.entries.keys().isdisjoint(entries)
-        self.entries |= entries
-        starts = start + np.cumsum(sizes) - sizes
-        self._start.update(zip(entries, starts.tolist(), strict=True))
-        numbers = range(self._next, self._next + len(entries))
-        some = zip(numbers, entries, strict=True)
-        if sizes.all():
-            self._ids.update(some)
-        else:
-            self._ids.update(compress(some, sizes.tolist()))
-        self._next += len(entries)
-        self._n, self.size = end, self.size + n
-        return starts, end
+        self._next += len(news)
+        self._n = end
+        return start + np.cumsum(sizes) - sizes
 
-    def take_in(self, entries: dict[str, Boxes]) -> tuple[dict[str, str], dict[str, list[tuple[str, Boxes]]]]:
+    def _enter(self, news: Arrivals, firsts: Ints, number: int, stay: Bools | None = None) -> None:
+        """Know entries whose rows are written, or some of them; the first has this number."""
+        numbers = np.arange(number, number + len(news))
+        if stay is not None:
+            news, firsts, numbers = news.where(stay), firsts[stay], numbers[stay]
+        assert self.entries.keys().isdisjoint(news.ids)
+        self.entries.update(zip(news.ids, news.each, strict=True))
+        self._start.update(zip(news.ids, firsts.tolist(), strict=True))
+        some = zip(numbers.tolist(), news.ids, strict=True)
+        self._ids.update(some if news.sizes.all() else compress(some, news.sizes.tolist()))
+        self.size += int(news.sizes.sum())
+
+    def take_in(self, news: Arrivals) -> tuple[Coverers, Left]:
         """Take in, one after another, the entries that no entry covers; those that one contains leave.
 
         Returns who covers each that is covered, at the moment it came; and by the id of a new one who left for it.
-        What is covered or left is not here afterwards. No entry is marked; there are `entries`, and none is empty.
+        What is covered or left is not here afterwards. No entry is marked; there are `news`, and none is empty.
         Cost: that of asking the tree twice for each, compiled (`pairwise.py`).
         """
-        tree, firsts, sizes = self._write(entries)
-        by, retired = tree.take_in(self._owners[: self._n], firsts, sizes)
-        news, names = list(entries), self._ids
-        covered = np.flatnonzero(by >= 0).tolist()
-        coverers = {news[i]: names[number] for i, number in zip(covered, by[covered].tolist(), strict=True)}
-        return coverers, self._took_in(news, covered, retired)
+        number = self._next
+        tree, firsts = self._beside(news)
+        by, retired = tree.take_in(self._owners[: self._n], firsts, news.sizes)
+        self._enter(news, firsts, number, by < 0)
+        names = map(self._ids.__getitem__, by[by >= 0].tolist())
+        coverers: Coverers = {
+            id: (name,) for id, name in zip(compress(news.ids, (by >= 0).tolist()), names, strict=True)
+        }
+        return coverers, self._left(news, retired)
 
-    def take_in_by_groups(
-        self, entries: dict[str, Boxes], seeds: Words, rules: Rules, counts: Floats
-    ) -> tuple[dict[str, tuple[str, ...]], dict[str, list[tuple[str, Boxes]]]]:
+    def take_in_by_groups(self, news: Arrivals, seeds: Words, rules: Rules, counts: Floats) -> tuple[Coverers, Left]:
         """The same where several together may cover one (`group_pass.py`): who does, and who left for it.
 
         `seeds`: of each box; `counts` go on. Cost: that of judging each, compiled.
         """
-        tree, firsts, sizes = self._write(entries)
-        by, retired = tree.take_in_by_groups(self._owners[: self._n], firsts, sizes, seeds, rules, counts)
-        news = list(entries)
-        covered = [i for i, group in enumerate(by) if len(group)]
-        coverers = {news[i]: self.named(by[i]) for i in covered}
-        return coverers, self._took_in(news, covered, retired)
+        coverers, retired = self._take_in_by_groups(news, seeds, rules, counts)
+        return {id: self._named(group) for id, group in coverers}, self._left(news, retired)
 
-    def _write(self, entries: dict[str, Boxes]) -> tuple[GroupTree, Ints, Ints]:
-        """Write the rows of entries that are to be taken in; the tree without them, where each begins, its size."""
-        assert not self.marked
-        firsts, end = self._append(entries)
+    def take_in_by_boxes(self, news: Arrivals) -> tuple[Coverers, Left, Ints]:
+        """The same where each box of one must lie in one box of another; who covers one in the order of their coming.
+
+        Returns also the numbers of those who left, each with the position of whom it left for.
+        """
+        seeds, counts = np.zeros(len(news.boxes), np.uint64), np.zeros(COUNTS)
+        coverers, retired = self._take_in_by_groups(news, seeds, PAIRWISE, counts)
+        return {id: self._named(sorted(group)) for id, group in coverers}, self._left(news, retired), retired
+
+    def _take_in_by_groups(
+        self, news: Arrivals, seeds: Words, rules: Rules, counts: Floats
+    ) -> tuple[list[tuple[str, list[int]]], Ints]:
+        """The numbers of who covers each that is covered, as long as all who did have one; and who must be struck."""
+        number = self._next
+        tree, firsts = self._beside(news)
+        rows = self._owners[: self._n]
+        by, ends, retired = tree.take_in_by_groups(rows, firsts, news.sizes, seeds, rules, counts)
+        begins = np.append(0, ends[:-1])
+        covered = ends > begins
+        self._enter(news, firsts, number, ~covered)
+        spans = zip(compress(news.ids, covered.tolist()), begins[covered].tolist(), ends[covered].tolist(), strict=True)
+        numbers = by.tolist()
+        return [(id, numbers[begin:end]) for id, begin, end in spans], retired
+
+    def _named(self, numbers: Sequence[int]) -> tuple[str, ...]:
+        """The entries of some numbers, each once: of two boxes of an entry one and the same may be the coverer."""
+        return tuple(self._ids[number] for number in dict.fromkeys(numbers))
+
+    def merge_in(self, news: Arrivals) -> tuple[Merged, dict[int, str], dict[str, Boxes]]:
+        """Let entries of one box each join entries of one box, or take their place, as `merging_pass.py` says.
+
+        What takes the place of one that it makes a rectangle with goes under its id, else under its own. Returns what
+        became of each, the ids of all numbers in that, and who left of those that were here. No entry is marked; there
+        are `news`. Cost: that of asking the tree d + 3 times for each, compiled.
+        """
+        number = self._next
+        tree, firsts = self._beside(news)
+        owners = self._owners[: self._n]
+        merged = tree.merge_in(owners, int(firsts[0]))
+        told = np.unique(np.concatenate([merged.taken, merged.holders]))
+        names = {old: self._ids[old] for old in told[(told >= 0) & (told < number)].tolist()}
+        names |= enumerate(news.ids, number)
+        left = {names[old]: self._strike(old)[1] for old in merged.taken[merged.taken < number].tolist()}
+        each, at = list(news.each), np.flatnonzero(merged.grown)
+        of_first = merged.taken[np.append(0, merged.ends)[at]]
+        for i, first in zip(at.tolist(), of_first.tolist(), strict=True):
+            names[number + i] = names[first]
+            each[i] = self.boxes(firsts[i : i + 1])
+        ids = [names[number + i] for i in range(len(news))]
+        self._enter(Arrivals(ids, each, self._d), firsts, number, owners[firsts] >= 0)
+        return merged, names, left
+
+    def take_in_marked(self, news: Arrivals, judge: Callable[[GroupTree, int], Bools]) -> Bools:
+        """Take in the first of some entries of one box each, marked, but for those that a judge finds covered.
+
+        `judge` is given the tree and the first row, lets the tree take in what is not covered as far as it goes, and
+        says for each it came to whether it is covered. Returns what it said.
+        """
+        number, marked = self._next, self.marked
+        tree, firsts = self._beside(news)
+        size = int(firsts[0])
+        covered = judge(tree, size)
+        done = len(covered)
+        self._owners[size : size + done][covered] = DEAD
+        self._n, self._next = size + done, number + done
+        self._marks[size : size + done] = ~covered
+        self._enter(news.span(0, done), firsts[:done], number, ~covered)
+        self.marked = marked + int((~covered).sum())
+        return covered
+
+    def _beside(self, news: Arrivals) -> tuple[GroupTree, Ints]:
+        """Write the rows of entries that are to be taken in; the tree without them, and where each begins."""
+        firsts = self._write(news)
         if self._tree is None:
             live = self.live()
             self._tree = GroupTree(self._points, live[live < firsts[0]])
-        return self._tree, firsts, np.diff(firsts, append=end)
+        return self._tree, firsts
 
-    def _took_in(self, news: list[str], covered: list[int], retired: Ints) -> dict[str, list[tuple[str, Boxes]]]:
-        """Strike what a pass covered or retired; by the id of a new one who left for it."""
-        first = self._next - len(news)
-        for i in covered:
-            self._forget(first + i)
-        left: dict[str, list[tuple[str, Boxes]]] = {}
+    def _left(self, news: Arrivals, retired: Ints) -> Left:
+        """Strike what a pass retired; by the id of a new one who left for it."""
+        left: Left = {}
         for number, i in retired.tolist():
-            left.setdefault(news[i], []).append(self._forget(number))
+            left.setdefault(news.ids[i], []).append(self._strike(number))
         return left
 
-    def _forget(self, number: int) -> tuple[str, Boxes]:
-        """Strike an entry whose rows are dead already."""
+    def _strike(self, number: int) -> tuple[str, Boxes]:
+        """An entry whose rows are dead already is no more."""
         id = self._ids.pop(number)
         boxes = self.entries.pop(id)
         del self._start[id]
@@ -317,6 +352,11 @@ class EntryRows:
         points = self._points[self.live() if rows is None else rows]
         return Boxes(np.ascontiguousarray(points[:, : self._d]), np.ascontiguousarray(points[:, self._d :]))
 
+    @property
+    def next_number(self) -> int:
+        """What the next entry will have."""
+        return self._next
+
     def number(self, id: str) -> int:
         """The number of an entry that has boxes: greater than that of those before it."""
         return int(self._owners[self._start[id]])
@@ -367,37 +407,31 @@ class EntryRows:
         return int(step), rows, point, figures
 
     def judged_again(
-        self, entries: Sequence[Boxes], coverers: Ints, ends: Ints, gone: Boxes, gone_ends: Ints,
+        self, entries: Arrivals, groups: Sequence[tuple[str, ...]], left: Boxes, gone: Sequence[Sequence[int]],
         seeds: Words, rules: Rules, counts: Floats,
-    ) -> tuple[int, bool, list[Ints]]:  # fmt: skip
+    ) -> tuple[int, bool, list[tuple[str, ...]]]:  # fmt: skip
         """Judge entries, some of whose coverers left, as far as the first that is not covered (`judge_again`).
 
-        `coverers`: the rows of those that stay. Returns how many were judged, whether all of them are covered, and the
-        numbers of those who cover each that is; `counts` go on.
+        `groups`: the coverers of each that stay; `gone`: the rows of `left` that were those of the others. Returns how
+        many were judged, whether all of them are covered, and who covers each that is; `counts` go on.
         """
-        boxes = np.concatenate([np.concatenate([each.lows, each.highs], axis=1) for each in entries])
-        sizes = np.array([len(each.lows) for each in entries], np.int64)
-        left = np.concatenate([gone.lows, gone.highs], axis=1)
+        lows, highs = entries.boxes.lows, entries.boxes.highs
+        starts = np.array([self._start[id] for group in groups for id in group], np.int64)
         owners, _, nodes = self._question()
-        points = self._points
         done, whole, by, by_ends = judge_again(
-            points, owners, *nodes, rules, boxes, sizes, coverers, ends, left, gone_ends, seeds, counts
-        )
-        return int(done), bool(whole), np.split(by, by_ends[: done if whole else done - 1])[:-1]
+            self._points, owners, *nodes, rules, np.concatenate([lows, highs], axis=1), entries.sizes,
+            starts, _ends(groups), np.concatenate([left.lows, left.highs], axis=1),
+            np.array([row for rows in gone for row in rows], np.int64), _ends(gone), seeds, counts,
+        )  # fmt: skip
+        ends = by_ends[: done if whole else done - 1].tolist()
+        numbers = by[: ends[-1]].tolist() if ends else []
+        return int(done), bool(whole), [self._named(numbers[a:b]) for a, b in pairwise([0, *ends])]
 
     def _question(self) -> tuple[Ints, Ints, Nodes]:
         """The owners of all rows, room for as many, and the tree, if there is one to ask."""
         tree = self._asked()
         owners = self._owners[: self._n]
         return owners, np.empty(len(owners), np.int64), NO_TREE if tree is None else tree.nodes
-
-    def named(self, numbers: Ints) -> tuple[str, ...]:
-        """The entries of some numbers, each once."""
-        return tuple(self._ids[number] for number in dict.fromkeys(numbers.tolist()))
-
-    def rows_of(self, ids: Sequence[str]) -> list[int]:
-        """The rows of some entries."""
-        return [row for id in ids for row in range(self._start[id], self._start[id] + len(self.entries[id].lows))]
 
     def meets(self, low: Ranks, high: Ranks) -> bool:
         """Whether any row meets a box."""
@@ -470,24 +504,15 @@ class EntryRows:
             assert set(self.owners(rows)) <= {id}
 
 
+def _ends(lists: Sequence[Sequence[object]]) -> Ints:
+    """Where each of some lists ends, written one after another."""
+    return np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))
+
+
 def covers(outer: Boxes, inner: Boxes) -> bool:
     """Whether each box of `inner` lies inside one box of `outer`."""
     inside = (outer.lows[:, None, :] <= inner.lows[None, :, :]) & (outer.highs[:, None, :] >= inner.highs[None, :, :])
     return bool(inside.all(axis=2).any(axis=0).all())
-
-
-def largest_first(entries: dict[str, Boxes], domain: Boxes) -> Iterable[tuple[str, Boxes]]:
-    """Entries by their share of the domain, the larger first, equally large ones by id."""
-    if len(entries) < 2:
-        return entries.items()
-    sides = Boxes.concatenated(list(entries.values()), domain.d).sides() / domain.sides()
-    owners = np.repeat(np.arange(len(entries)), [len(boxes.lows) for boxes in entries.values()])
-    sizes = np.bincount(owners, sides.prod(axis=1), len(entries))
-    order = np.argsort(-sizes)
-    if (np.diff(sizes[order]) == 0).any():
-        return [(id, entries[id]) for _, id in sorted(zip((-sizes).tolist(), entries, strict=True))]
-    each = list(entries.items())
-    return [each[i] for i in order.tolist()]
 
 
 def warm() -> None:
@@ -499,6 +524,6 @@ def warm() -> None:
         rows.containing(np.array([i]), np.array([i]))
     rows.remove("0")
     rows.touching(rows.starts(["1"]), Boxes.of([([0], [1])]))
-    rows.take_in({"many": Boxes.of([([0], [1]), ([3], [4])]), "more": Boxes.of([([0], [9])])})
-    rows.extend({"last": Boxes.of([([0], [1])])})
-    entry_boxes(Boxes.of([([0], [1]), ([3], [4])]))
+    rows.take_in(Arrivals.of({"many": Boxes.of([([0], [1]), ([3], [4])]), "more": Boxes.of([([0], [9])])}, 1))
+    rows.extend(Arrivals.of({"last": Boxes.of([([0], [1])])}, 1))
+    rows.merge_in(Arrivals.of({"next": Boxes.of([([0], [1])])}, 1))

@@ -9,16 +9,16 @@ An entry may have several disjoint boxes; it is covered iff each of them is ([RS
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, chain
 from typing import ClassVar
 
 import numpy as np
 
 from state.arrays import Floats, Words
-from state.reductions.group_pass import CAP_MAX, CAP_SUM, STEPS_FROM, TRIALS
+from state.reductions.arrivals import Arrivals
+from state.reductions.group_pass import CAP_MAX, CAP_SUM, COUNTS, STEPS_FROM, TRIALS
 from state.reductions.judging import Rules
 from state.reductions.reduction import Decision
-from state.reductions.rspc import CAP, STEP_NAMES, Verdict, seed_of, verdict_of
+from state.reductions.rspc import CAP, STEP_NAMES, Verdict, seed_of, seeds_of, verdict_of
 from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
@@ -54,8 +54,9 @@ class GroupCovering(Withholding):
     def __init__(self, domain: Geometry, rules: Rules) -> None:
         super().__init__(domain)
         self._rules = rules
-        self._gone: dict[str, list[Boxes]] = {}
-        """In the step under way: the withheld entries that are to be judged again, and what left their groups."""
+        self._gone: dict[str, list[int]] = {}
+        """In the step under way: the withheld entries that are to be judged again, and who of `_left` covered them."""
+        self._left = Boxes.empty(self._domain.d)
 
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         group: dict[str, None] = {}
@@ -71,15 +72,17 @@ class GroupCovering(Withholding):
 
     # --- many at once
 
-    def _put_in_all(self, entries: dict[str, Boxes]) -> None:
+    def _put_in_all(self, entries: Arrivals) -> None:
         """New ones first, then those that the step may have uncovered; of both the larger first."""
-        gone = self._gone
-        news = {id: boxes for id, boxes in entries.items() if id not in gone} if gone else entries
+        gone, news = self._gone, entries
+        if gone:
+            again = np.fromiter(map(gone.__contains__, entries.ids), bool, len(entries))
+            news = entries.where(~again)
         if len(news) < self.many:
             super()._put_in_all(news)
         else:
-            some = {id: boxes for id, boxes in news.items() if len(boxes.lows)}
-            if some:
+            some = news.filled()
+            if len(some):
                 counts = self._running()
                 taken = self._active.take_in_by_groups(some, self._seeds(some), self._rules, counts)
                 self._took_in(news, *taken)
@@ -87,12 +90,12 @@ class GroupCovering(Withholding):
             else:
                 self._took_in(news, {}, {})
         if gone:
-            self._judge_again([(id, boxes) for id, boxes in entries.items() if id in gone])
+            self._judge_again(entries.where(again))
             self._gone = {}
 
     def _running(self) -> Floats:
         """Counts for compiled code: what is added up goes on from what there is, so that sums round alike."""
-        counts = np.zeros(STEPS_FROM + len(STEP_NAMES))
+        counts = np.zeros(COUNTS)
         counts[CAP_MAX], counts[CAP_SUM] = self._counts["cap_error_max"], self._counts["cap_error_sum"]
         return counts
 
@@ -111,7 +114,9 @@ class GroupCovering(Withholding):
 
     def _take_out(self, ids: Sequence[str]) -> dict[str, Boxes]:
         """Remove entries; return the passive ones in whose group one was, which stay where they are until judged."""
-        gone: dict[str, list[Boxes]] = {}
+        gone: dict[str, list[int]] = {}
+        left: list[Boxes] = []
+        rows = 0
         for id in ids:
             if id not in self._active:
                 self._passive.remove(id)
@@ -119,34 +124,31 @@ class GroupCovering(Withholding):
                 gone.pop(id, None)
                 continue
             boxes = self._deactivate(id)
-            for heir in self._covers.pop(id, ()):
-                gone.setdefault(heir, []).append(boxes)
-                self._group[heir] = tuple(member for member in self._group[heir] if member != id)
-        self._gone = gone
+            heirs = self._covers.pop(id, None)
+            if not heirs:
+                continue
+            theirs = range(rows, rows := rows + len(boxes.lows))
+            left.append(boxes)
+            for heir in heirs:
+                gone.setdefault(heir, []).extend(theirs)
+                group = self._group[heir]
+                at = group.index(id)
+                self._group[heir] = group[:at] + group[at + 1 :]
+        self._gone, self._left = gone, Boxes.concatenated(left, self._domain.d)
         return {id: self._passive.entries[id] for id in gone}
 
-    def _judge_again(self, entries: list[tuple[str, Boxes]]) -> None:
+    def _judge_again(self, entries: Arrivals) -> None:
         """Withheld entries whose groups lost members: each gets a group that covers it, or becomes active."""
         at, chunk, counts = 0, self.again_min, self._running()
         while at < len(entries):
-            some = entries[at : at + chunk]
-            members = [self._active.rows_of(self._group[id]) for id, _ in some]
-            gone = [self._gone[id] for id, _ in some]
-            left = [boxes for each in gone for boxes in each]
-            done, whole, groups = self._active.judged_again(
-                [boxes for _, boxes in some],
-                np.array(list(chain.from_iterable(members)), np.int64),
-                np.array(list(accumulate(map(len, members))), np.int64),
-                left[0] if len(left) == 1 else Boxes.concatenated(left, self._domain.d),
-                np.array(list(accumulate(sum(len(boxes.lows) for boxes in each) for each in gone)), np.int64),
-                self._seeds(dict(some)),
-                self._rules,
-                counts,
-            )
-            for (id, _), numbers in zip(some, groups, strict=False):
-                self._mend(id, self._active.named(numbers))
+            some = entries.span(at, at + chunk)
+            groups, gone = [self._group[id] for id in some.ids], [self._gone[id] for id in some.ids]
+            seeds = self._seeds(some)
+            done, whole, by = self._active.judged_again(some, groups, self._left, gone, seeds, self._rules, counts)
+            for id, group in zip(some.ids, by, strict=False):
+                self._mend(id, group)
             if not whole:
-                id, boxes = some[done - 1]
+                id, boxes = some.ids[done - 1], some.each[done - 1]
                 self._passive.remove(id)
                 self._let_go(id)
                 self._activate(id, boxes)
@@ -156,6 +158,8 @@ class GroupCovering(Withholding):
     def _mend(self, id: str, group: tuple[str, ...]) -> None:
         """From now on a passive entry is covered by another group."""
         before, self._group[id] = self._group[id], group
+        if group == before:
+            return
         for member in before:
             if member not in group:
                 del self._covers[member][id]
@@ -167,11 +171,13 @@ class GroupCovering(Withholding):
         """Where proofs alone count, which points are drawn is nobody's business, and one seed will do."""
         return 0 if self._rules.proving else seed_of(id, low, high)
 
-    def _seeds(self, entries: dict[str, Boxes]) -> Words:
+    def _seeds(self, entries: Arrivals) -> Words:
         """The seed of each box."""
+        boxes = entries.boxes
         if self._rules.proving:
-            return np.zeros(sum(len(boxes.lows) for boxes in entries.values()), np.uint64)
-        return np.array([seed_of(id, low, high) for id, boxes in entries.items() for low, high in boxes], np.uint64)
+            return np.zeros(len(boxes), np.uint64)
+        ids = np.repeat(np.arange(len(entries)), entries.sizes).tolist()
+        return seeds_of([entries.ids[i] for i in ids], boxes.lows, boxes.highs)
 
 
 def _count(counts: Counts, verdict: Verdict) -> None:

@@ -19,7 +19,8 @@ from state.arrays import Floats, Ints, Words
 from state.kernels import njit
 from state.reductions.conflict_table import COROLLARY_1
 from state.reductions.judging import Rules, judge
-from state.reductions.pairwise import PairwiseTree, leave, within
+from state.reductions.merging_pass import MergingTree
+from state.reductions.pairwise import leave, within
 from state.reductions.row_tree import (
     CHANGES_MIN,
     CORNER_BITS,
@@ -34,14 +35,17 @@ from state.reductions.row_tree import (
     search,
     search_first,
 )
-from state.reductions.rspc import CAP, CORNER, ERROR, MADE, following
+from state.reductions.rspc import CAP, CORNER, ERROR, MADE, ROWS, STEP_NAMES, following
 from state.space.boxes import Ranks
 from state.space.subtraction import COVERED, subtract
 
 MENDING_MAX = 1_000
 """Pieces that it may take to see which of a group are needed."""
+NEAR_MAX = 1_024
+"""Rows that meet a box that left up to which they are gone through for each entry that it had covered."""
 TRIALS, CAP_MAX, CAP_SUM, STEPS_FROM = 0, 1, 2, 3
 """Of `counts`: guesses, the largest error at the cap, their sum, then boxes by the step that decided."""
+COUNTS = STEPS_FROM + len(STEP_NAMES)
 
 
 @njit
@@ -165,6 +169,8 @@ def judge_box(
     row, corner = _fast(points, bounds, links, chain, stack, low, high, floor, ceiling, found[:count])
     if row != NONE:
         return COROLLARY_1, np.array([row])
+    if rules.rows_max == 0 and not rules.proving:
+        return ROWS, found[:0].copy()
     if corner != NONE:
         for j in range(len(low)):
             point[j] = high[j] if j < CORNER_BITS and corner >> j & 1 else low[j]
@@ -222,6 +228,36 @@ def _mended(points: Ranks, rows: Ints, low: Ranks, high: Ranks) -> Ints:
 
 
 @njit
+def _meeting_of(points: Ranks, rows: Ints, low: Ranks, high: Ranks, found: Ints) -> int:
+    """Write those of `rows` that meet a box, in their order; how many."""
+    d, count = len(low), 0
+    for row in rows:
+        meets = True
+        for j in range(d):
+            if points[row, j] > high[j] or points[row, d + j] < low[j]:
+                meets = False
+                break
+        if meets:
+            found[count] = row
+            count += 1
+    return count
+
+
+@njit
+def _rows_of(owners: Ints, starts: Ints, rows: Ints, count: int) -> tuple[Ints, int]:
+    """Write the rows of the entries that begin at `starts` behind the first `count` of `rows`."""
+    for start in starts:
+        row = start
+        while row < len(owners) and owners[row] == owners[start]:
+            if count == len(rows):
+                rows = np.concatenate((rows, rows))
+            rows[count] = row
+            count += 1
+            row += 1
+    return rows, count
+
+
+@njit
 def judge_again(
     points: Ranks,
     owners: Ints,
@@ -234,18 +270,21 @@ def judge_again(
     sizes: Ints,
     members: Ints,
     member_ends: Ints,
-    gone: Ranks,
+    left: Ranks,
+    gone: Ints,
     gone_ends: Ints,
     seeds: Words,
     counts: Floats,
 ) -> tuple[int, bool, Ints, Ints]:
     """Judge withheld entries, some of whose coverers left, as far as the first that is not covered any more.
 
-    Entry i has `sizes[i]` boxes, one after another in `boxes`; rows `members` up to `member_ends[i]` are those of its
-    coverers that stay, `gone` up to `gone_ends[i]` the boxes of those that left. Returns how many were judged, whether
-    all of them are covered (else the last is not), and the owners of the rows that cover each, with the ends of these.
-    Cost: of each box, a judgement of what it shares with each box that left, by what meets that; then its group, few
-    rows, is subtracted from it, so that it does not grow.
+    Entry i has `sizes[i]` boxes, one after another in `boxes`; at `members` up to `member_ends[i]` begin the rows of
+    its coverers that stay, `gone` up to `gone_ends[i]` are the rows of `left`, the boxes that left, that were others'.
+    Returns how many were judged, whether all of them are covered (else the last is not), and the owners of the rows
+    that cover each, with the ends of these.
+    Cost: what meets a box that left is looked up once, unless it is much; of each box of an entry, a judgement of what
+    it shares with each of its boxes that left, by what meets that; then its group, few rows, is subtracted from it, so
+    that it does not grow.
     """
     n = points.shape[1]
     d = n // 2
@@ -254,19 +293,34 @@ def judge_again(
     point, figures, found = np.empty(d, np.int64), np.zeros(3), np.empty(len(owners), np.int64)
     by, size, ends = np.empty(16 * len(sizes), np.int64), 0, np.empty(len(sizes), np.int64)
     rows = np.empty(64, np.int64)
+    near, held = np.empty(64, np.int64), 0
+    near_ends = np.full((len(left), 2), NONE)
     at = first_member = first_gone = 0
     for i in range(len(sizes)):
         for box in range(at, at + sizes[i]):
-            rows, count = _more(rows, 0, members[first_member : member_ends[i]])
-            for g in range(first_gone, gone_ends[i]):
+            rows, count = _rows_of(owners, members[first_member : member_ends[i]], rows, 0)
+            for g in gone[first_gone : gone_ends[i]]:
                 meets = True
                 for j in range(d):
-                    low[j], high[j] = max(boxes[box, j], gone[g, j]), min(boxes[box, d + j], gone[g, d + j])
+                    low[j], high[j] = max(boxes[box, j], left[g, j]), min(boxes[box, d + j], left[g, d + j])
                     meets &= low[j] <= high[j]
                 if not meets:
                     continue
-                met = _meeting(points, owners, bounds, links, chain, stack, low, high, floor, ceiling, found)
-                asked, seed = np.sort(found[:met]), _seed_of_part(seeds[box], low, high)
+                if near_ends[g, 0] == NONE:
+                    met = _meeting(
+                        points, owners, bounds, links, chain, stack, left[g, :d], left[g, d:], floor, ceiling, found
+                    )
+                    near_ends[g, 0] = held
+                    if met <= NEAR_MAX:
+                        near, held = _more(near, held, np.sort(found[:met]))
+                        near_ends[g, 1] = held
+                if near_ends[g, 1] == NONE:
+                    met = _meeting(points, owners, bounds, links, chain, stack, low, high, floor, ceiling, found)
+                    asked = np.sort(found[:met])
+                else:
+                    met = _meeting_of(points, near[near_ends[g, 0] : near_ends[g, 1]], low, high, found)
+                    asked = found[:met]
+                seed = _seed_of_part(seeds[box], low, high)
                 step, cover = _judged(points, asked, rules, low, high, seed, point, figures)
                 count_step(step, figures, counts)
                 if len(cover) == 0:
@@ -346,7 +400,7 @@ def take_in(
     return used, left, more, by, ends
 
 
-class GroupTree(PairwiseTree):
+class GroupTree(MergingTree):
     """A tree of rows that takes in many entries at once, as far as several together do not cover them, either."""
 
     @property
@@ -356,18 +410,18 @@ class GroupTree(PairwiseTree):
 
     def take_in_by_groups(
         self, owners: Ints, firsts: Ints, sizes: Ints, seeds: Words, rules: Rules, counts: Floats
-    ) -> tuple[list[Ints], Ints]:
-        """Who covers each entry, and who left; `counts` go on.
+    ) -> tuple[Ints, Ints, Ints]:
+        """Who covers each entry, one after another with the end of each, and who left; `counts` go on.
 
         Cost: a judgement for each entry, compiled; as many at once as the tree may grow by before it is built anew.
         """
-        groups: list[Ints] = []
+        groups, group_ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         retired = np.empty((self._count + len(firsts), 2), np.int64)
-        at = left = 0
+        at = left = size = 0
         while at < len(firsts):
             some = slice(at, at + self._count + CHANGES_MIN)
             rows = int(sizes[some].sum())
-            self._make_room(rows)
+            self.make_room(rows)
             used, gone, more, by, ends = take_in(
                 self._points,
                 owners,
@@ -390,9 +444,11 @@ class GroupTree(PairwiseTree):
             self._used, left = int(used), left + gone
             self._count += int(more)
             self._changed(abs(int(more)))
-            groups += np.split(by, ends)[:-1]
+            groups.append(by[: ends[-1]])
+            group_ends.append(size + ends)
+            size += int(ends[-1])
             at = some.stop
-        return groups, retired[:left]
+        return np.concatenate(groups), np.concatenate(group_ends), retired[:left]
 
 
 Nodes = tuple[Ranks, Links, Links, Links]

@@ -43,6 +43,10 @@ class Rules(NamedTuple):
     error: float
     trials_max: int
     rows_max: int
+    """Rows that a judgement goes by; 0, where nothing is proved: each box must lie in one row."""
+
+
+PAIRWISE = Rules(False, 0, 1.0, 0, 0)
 
 
 @njit

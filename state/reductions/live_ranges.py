@@ -295,6 +295,33 @@ def _touching(cells: Ints, directory: Ints, chunks: int, starts: Ints, ends: Int
 
 
 @njit
+def _seen(
+    cells: Ints,
+    directory: Ints,
+    chunks: int,
+    starts: Ints,
+    ends: Ints,
+    query_ends: Ints,
+    since: Ints,
+    until: Ints,
+) -> int:
+    """How many owners all queries meet, query i those with since < i <= until; the ranges of each to its end."""
+    met, owners, total, begin = np.full(len(since), -1), np.empty(256, np.int64), 0, 0
+    for i in range(len(query_ends)):
+        end = query_ends[i]
+        found = _touching(cells, directory, chunks, starts[begin:end], ends[begin:end], owners)
+        if found > len(owners):
+            owners = np.empty(2 * found, np.int64)
+            _touching(cells, directory, chunks, starts[begin:end], ends[begin:end], owners)
+        for owner in owners[:found]:
+            if met[owner] != i and since[owner] < i <= until[owner]:
+                met[owner] = i
+                total += 1
+        begin = end
+    return total
+
+
+@njit
 def _flatten(cells: Ints, directory: Ints, chunks: int, flat: Ints) -> None:
     at = 0
     for i in range(chunks):
@@ -325,6 +352,8 @@ class LiveRanges:
     def __init__(self, chunk: int = CHUNK) -> None:
         assert chunk >= 2, "a full chunk is split into halves"
         self._chunk = chunk
+        self._columns: tuple[Ints, Ints, Ints] | None = None
+        """Starts, ends and owners, sorted, as long as nobody has asked for a chunk of them."""
         self._make_room(4)
 
     def _make_room(self, room: int) -> None:
@@ -336,9 +365,20 @@ class LiveRanges:
 
     @classmethod
     def of(cls, starts: Ints, ends: Ints, owners: Ints, chunk: int = CHUNK) -> LiveRanges:
-        """Build from columns sorted by start. Cost: O(n)."""
+        """Build from columns sorted by start, which are the caller's no more. Cost: O(1); the first question, O(n)."""
         self = cls(chunk)
-        fill = chunk // 2
+        self._columns, self._n = (starts, ends, owners), len(starts)
+        return self
+
+    def _laid_out(self) -> tuple[Ints, Ints, int]:
+        """The cells, the directory and the number of chunks."""
+        if self._columns is not None:
+            columns, self._columns = self._columns, None
+            self._lay_out(*columns)
+        return self._cells, self._directory, self._chunks
+
+    def _lay_out(self, starts: Ints, ends: Ints, owners: Ints) -> None:
+        fill = self._chunk // 2
         chunks = -(-len(starts) // fill)
         self._make_room(2 * chunks + 4)
         for column, values in enumerate((starts, ends, owners)):
@@ -355,7 +395,6 @@ class LiveRanges:
             blocks = np.maximum.reduceat(self._directory[PEAK, :chunks], np.arange(0, chunks, BLOCK))
             self._directory[OF_BLOCK, : len(blocks)] = blocks
         self._chunks, self._n = chunks, len(starts)
-        return self
 
     def __len__(self) -> int:
         return self._n
@@ -367,12 +406,11 @@ class LiveRanges:
         """Insert ranges, those of an owner in any order."""
         for first in range(0, len(starts), self._chunk):
             some = slice(first, first + self._chunk)
+            self._laid_out()
             # Each may split a chunk.
             while self._chunks + len(starts[some]) >= self._directory.shape[1]:
                 self._grow()
-            self._chunks = int(
-                _insert_all(self._cells, self._directory, self._chunks, starts[some], ends[some], owners[some])
-            )
+            self._chunks = int(_insert_all(*self._laid_out(), starts[some], ends[some], owners[some]))
         self._n += len(starts)
 
     def _grow(self) -> None:
@@ -383,28 +421,28 @@ class LiveRanges:
 
     def remove(self, ranges: Ranges, owner: int) -> None:
         """Take out ranges of one owner, all of which are there."""
-        self._chunks = int(_remove_all(self._cells, self._directory, self._chunks, ranges.starts, owner))
+        self._chunks = int(_remove_all(*self._laid_out(), ranges.starts, owner))
         self._n -= len(ranges)
 
     def ranges_of(self, owner: int) -> Ranges:
         """Every range of one owner, in order. Cost: one pass over all ranges."""
         starts, ends = np.empty(self._n, np.int64), np.empty(self._n, np.int64)
-        found = int(_starts_of(self._cells, self._directory, self._chunks, owner, starts, ends))
+        found = int(_starts_of(*self._laid_out(), owner, starts, ends))
         return Ranges(starts[:found].copy(), ends[:found].copy())
 
     def furthest(self, h: int) -> int:
         """How far the ranges that start at or before `h` reach; `NOWHERE` if there is none."""
-        return int(_furthest(self._cells, self._directory, self._chunks, h))
+        return int(_furthest(*self._laid_out(), h))
 
     def next_start(self, h: int) -> int | None:
         """The first start after `h`."""
-        start = int(_next_start(self._cells, self._directory, self._chunks, h))
+        start = int(_next_start(*self._laid_out(), h))
         return None if start < 0 else start
 
     def furthest_of_all(self, starts: Ints) -> Ints:
         """`furthest` of each, in one call."""
         reaches = np.empty(len(starts), np.int64)
-        _furthest_of_all(self._cells, self._directory, self._chunks, starts, reaches)
+        _furthest_of_all(*self._laid_out(), starts, reaches)
         return reaches
 
     def uncovered(self, start: int, end: int) -> Ranges:
@@ -416,9 +454,7 @@ class LiveRanges:
         room = 16
         while True:
             starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
-            found = _uncovered_of_all(
-                self._cells, self._directory, self._chunks, asked_starts, asked_ends, starts, ends
-            )
+            found = _uncovered_of_all(*self._laid_out(), asked_starts, asked_ends, starts, ends)
             if found >= 0:
                 return Ranges(starts[:found], ends[:found])
             room *= 4
@@ -427,19 +463,30 @@ class LiveRanges:
         """The owners of the live ranges that share an index with one of `ranges`, sorted, each once."""
         owners = np.empty(256, np.int64)
         while True:
-            found = _touching(self._cells, self._directory, self._chunks, ranges.starts, ranges.ends, owners)
+            found = _touching(*self._laid_out(), ranges.starts, ranges.ends, owners)
             if found <= len(owners):
                 return np.unique(owners[:found])
             owners = np.empty(found, np.int64)
 
+    def seen(self, starts: Ints, ends: Ints, query_ends: Ints, since: Ints, until: Ints) -> int:
+        """How many owners some queries touch, one query after another, where owners come and go meanwhile.
+
+        The ranges of query i end at `query_ends[i]`; of the owners, numbered from 0, it finds those of which i is after
+        `since` and not after `until`. Cost: that of `touching` for each, compiled.
+        """
+        return int(_seen(*self._laid_out(), starts, ends, query_ends, since, until))
+
     def columns(self) -> tuple[Ints, Ints, Ints]:
-        """Starts, ends and owners, sorted by start. Cost: O(n)."""
+        """Starts, ends and owners, sorted by start; to be read only. Cost: O(n)."""
+        if self._columns is not None:
+            return self._columns
         flat = np.empty((3, self._n), np.int64)
-        _flatten(self._cells, self._directory, self._chunks, flat)
+        _flatten(*self._laid_out(), flat)
         return flat[0], flat[1], flat[2]
 
     def check(self) -> None:
         """Assert that chunks are full of sorted ranges and know their lowest start and furthest end."""
+        self._laid_out()
         starts, ends, _ = self.columns()
         assert int(self._directory[SIZE, : self._chunks].sum()) == self._n
         assert (np.diff(starts) >= 0).all()

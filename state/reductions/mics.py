@@ -424,9 +424,10 @@ class Mics:
         self._counts["ranges_apart"] += int((~held & ~merged).sum())
         sums = np.concatenate([[0], np.cumsum(held)])
         ends = np.cumsum(news.sizes)
-        for count, size in zip((sums[ends] - sums[ends - news.sizes]).tolist(), news.sizes.tolist(), strict=True):
-            if size:
-                self._counts[_outcome(count, size)] += 1
+        counts, some = sums[ends] - sums[ends - news.sizes], news.sizes > 0
+        self._counts["entries_covered_whole"] += int((some & (counts == news.sizes)).sum())
+        self._counts["entries_covered_in_part"] += int(((counts > 0) & (counts < news.sizes)).sum())
+        self._counts["entries_forwarded_whole"] += int((some & (counts == 0)).sum())
 
     def _excess_max(self, budget: float) -> int:
         """How many extra cells a budget allows; a generous one, as many as there are."""
@@ -565,8 +566,8 @@ def _outcome(held: int, size: int) -> str:
 
 def _by_id(ranges: Ranges) -> dict[str, Geometry]:
     """Each range by itself, under its id."""
-    rows = zip(ranges.starts.reshape(-1, 1), ranges.ends.reshape(-1, 1), strict=True)
-    return {id: Ranges(start, end) for id, (start, end) in zip(range_ids(ranges), rows, strict=True)}
+    each = map(Ranges, ranges.starts.reshape(-1, 1), ranges.ends.reshape(-1, 1))
+    return dict(zip(range_ids(ranges), each, strict=True))
 
 
 def _pairs(ranges: Ranges) -> tuple[tuple[int, int], ...]:

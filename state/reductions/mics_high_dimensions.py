@@ -17,7 +17,8 @@ from functools import partial
 
 import numpy as np
 
-from state.arrays import Ints
+from state.arrays import Bools, Ints
+from state.reductions.arrivals import Arrivals
 from state.reductions.hybrid import proving
 from state.reductions.judging import Rules, verdict
 from state.reductions.live_ranges import LiveRanges
@@ -29,7 +30,7 @@ from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes
 from state.space.grid import Grid
 from state.space.packing import Geometry
-from state.space.ranges import Ranges
+from state.space.ranges import RANGES_MAX, Ranges
 from state.space.subtraction import covers
 
 PIECES_MAX = 1_000
@@ -111,14 +112,46 @@ class RangeIndex:
         self._live.insert_all(ranges.starts, ranges.ends, np.full(len(ranges), number))
 
     def add_all(self, entries: Mapping[int, Boxes]) -> None:
-        """Add many at once. Cost: one sort."""
-        starts, ends, owners = self._live.columns()
-        parts = {number: self.ranges(boxes) for number, boxes in entries.items()}
-        starts = np.concatenate([starts, *(r.starts for r in parts.values())])
-        ends = np.concatenate([ends, *(r.ends for r in parts.values())])
-        owners = np.concatenate([owners, *(np.full(len(r), number) for number, r in parts.items())])
+        """Add many at once. Cost: that of their ranges, compiled, and one sort."""
+        if entries:
+            each = list(entries.values())
+            some = Arrivals([""] * len(each), [boxes.owned() for boxes in each], each[0].d)
+            self._live = LiveRanges.of(*self._with(np.array(list(entries), np.int64), some))
+
+    def _with(self, numbers: Ints, entries: Arrivals) -> tuple[Ints, Ints, Ints]:
+        """The columns that there are once entries have come."""
+        single = (entries.sizes == 1) if self.cap is not None else np.zeros(len(entries), bool)
+        ones = entries.where(single)
+        starts, ends, sizes = self.grid.ranges_of_each(ones.boxes, self.cap or 1)
+        parts = [(*self._live.columns(),), (starts, ends, np.repeat(numbers[single], sizes))]
+        for number, (_, boxes) in zip(numbers[~single].tolist(), entries.where(~single), strict=True):
+            ranges = self.ranges(boxes)
+            parts.append((ranges.starts, ranges.ends, np.full(len(ranges), number)))
+        starts, ends, owners = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = np.argsort(starts, kind="stable")
-        self._live = LiveRanges.of(starts[order], ends[order], owners[order])
+        return starts[order], ends[order], owners[order]
+
+    def take_in(self, number: int, news: Arrivals, covered: Bools, retired: Ints) -> int:
+        """Follow a pass that took in entries, the first under this number: those covered are not here, and others left.
+
+        `retired`: who left, and the position of whom it left for. Returns how many candidates (`holders`) all of them
+        had, each when it came. Cost: that of the ranges of those that came in, a sort, and what holds a cell of each.
+        """
+        came = np.flatnonzero(~covered)
+        starts, ends, owners = self._with(number + came, news.where(~covered))
+        known = np.union1d(owners, number + came)
+        since, until = np.full(len(known), -1), np.full(len(known), len(news))
+        since[np.searchsorted(known, number + came)] = came
+        until[np.searchsorted(known, retired[:, 0])] = retired[:, 1]
+        lows = news.boxes.lows
+        first_starts, first_ends, sizes = self.grid.ranges_of_each(Boxes(lows, lows), RANGES_MAX)
+        of_box = np.cumsum(sizes)
+        seen = LiveRanges.of(starts, ends, np.searchsorted(known, owners)).seen(
+            first_starts, first_ends, of_box[np.cumsum(news.sizes) - 1], since, until
+        )
+        stay = ~np.isin(owners, retired[:, 0])
+        self._live = LiveRanges.of(starts[stay], ends[stay], owners[stay])
+        return seen
 
     def remove(self, number: int, boxes: Boxes) -> None:
         """Take an entry out, whose boxes are what they were when it came."""
@@ -193,6 +226,22 @@ class IndexedMics(Withholding):
         counts["covered"] += covered
         words = f"{'' if covered else 'not '}covered by {candidates} candidates of {len(self._active)}"
         return Decision(covered, tuple(self._active.ids(np.array(rows))) if covered else (), words)
+
+    def _put_in_all(self, entries: Arrivals) -> None:
+        """`pairwise` in one compiled pass, where there are many."""
+        if len(entries) < self.many or self._exact is not pairwise:
+            super()._put_in_all(entries)
+            return
+        some, number = entries.filled(), self._active.next_number
+        if not len(some):
+            self._took_in(entries, {}, {})
+            return
+        coverers, left, retired = self._active.take_in_by_boxes(some)
+        covered = np.fromiter(map(coverers.__contains__, some.ids), bool, len(some))
+        self._counts["evaluated"] += len(some)
+        self._counts["candidates"] += self._index.take_in(number, some, covered, retired)
+        self._counts["covered"] += len(coverers)
+        self._took_in(entries, coverers, left)
 
     def _activate(self, id: str, boxes: Boxes) -> None:
         super()._activate(id, boxes)

@@ -20,14 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import compress
 
 import msgspec
 import numpy as np
 
 from state import formats
 from state.arrays import Bools, Ints
-from state.reductions.entry_rows import EntryRows, largest_first
+from state.reductions.arrivals import Arrivals
+from state.reductions.entry_rows import EntryRows
 from state.reductions.entry_rows import warm as warm_rows
+from state.reductions.group_pass import GroupTree
+from state.reductions.negative_pass import CuttingTree
 from state.reductions.negative_space_approximate import ApproximateSpace, boxes_allowed
 from state.reductions.negative_tree import NegativeTree
 from state.reductions.negative_tree import warm as warm_tree
@@ -66,7 +70,7 @@ class ExactSpace:
     ) -> None:
         self._domain = domain
         self._max_boxes, self._merge_sweeps = max_boxes, merge_sweeps
-        self.tree = NegativeTree(domain, largest_first)
+        self.tree = CuttingTree(domain, largest_first)
         self.joined = 0
         """How many boxes merging has saved so far."""
 
@@ -82,6 +86,21 @@ class ExactSpace:
         cut = np.array([self.tree.subtract(low, high, cap) for low, high in boxes], bool)
         self.joined += self.tree.merge_if_grown(self._merge_sweeps)
         return cut
+
+    def subscribe_all(self, news: Arrivals, active: EntryRows, live: int) -> Bools:
+        """Cut the first of some entries of one box each out, and let `active` take them in; which of them are covered.
+
+        As far as that is all there is to do. All of `active` is cut out; `live`: the entries that there were.
+        """
+        caps = [boxes_allowed(self._max_boxes, live + 1 + i) for i in range(len(news))]
+        limits = np.array([-1 if cap is None else cap for cap in caps], np.int64)
+
+        def judge(rows: GroupTree, first: int) -> Bools:
+            covered, _, saved = self.tree.cut_out(rows, first, limits, self._merge_sweeps)
+            self.joined += saved
+            return covered
+
+        return active.take_in_marked(news, judge)
 
     def give_back(self, boxes: Boxes, active: EntryRows, live: int) -> Boxes | None:
         """Make negative what only `boxes` had covered (figure 7, lines 6 to 20); not in `active` any more.
@@ -128,9 +147,9 @@ class ExactSpace:
         self.tree, cut = self._built(active, boxes_max)
         active.mark(cut)
 
-    def _built(self, active: EntryRows, boxes_max: int | None) -> tuple[NegativeTree, Bools]:
+    def _built(self, active: EntryRows, boxes_max: int | None) -> tuple[CuttingTree, Bools]:
         """The cube without the boxes of `active`, the larger cut out first, and which of them fitted."""
-        tree = NegativeTree(self._domain, self.tree.largest_first)
+        tree = CuttingTree(self._domain, self.tree.largest_first)
         boxes = active.boxes()
         cut = np.zeros(len(boxes), bool)
         for i in _largest_first(boxes, self._domain):
@@ -190,6 +209,7 @@ def warm() -> None:
     warm_tree()
     for mode in ("exact", "approximate"):
         space = NegativeSpace(Boxes.of([([0], [99])]), {"mode": mode, "max_boxes": 2})
+        space.many = 2
         space.update({str(i): Boxes.of([([10 * i], [10 * i + i])]) for i in range(9)})
         space.update({}, ["7"])
 
@@ -332,6 +352,27 @@ class NegativeSpace(Withholding):
         counts["covered_by_one" if by_one else "covered_together"] += 1
         return COVERED
 
+    def _put_in_all(self, entries: Arrivals) -> None:
+        """Those of one box by compiled passes, where there are many and nothing is active that is not cut out."""
+        at = 0
+        while self._exact is not None and len(entries) - at >= self.many and self._active.size == self._active.marked:
+            several = np.flatnonzero(entries.sizes[at : at + self._live + self.many] != 1)
+            some = entries.span(at, at + (int(several[0]) if len(several) else self._live + self.many))
+            done = 0
+            if len(some):
+                covered = self._exact.subscribe_all(some, self._active, self._live)
+                done = len(covered)
+                some = some.span(0, done)
+                self._counts["covered_together"] += int(covered.sum())
+                for id in compress(some.ids, (~covered).tolist()):
+                    self._before.setdefault(id, None)
+                self._passive.extend(some.where(covered))
+            at += done
+            if at < len(entries) and (not len(some) or done < len(some)):
+                self._put_in(entries.ids[at], entries.each[at])
+                at += 1
+        super()._put_in_all(entries.span(at, len(entries)) if at else entries)
+
     def _activate(self, id: str, boxes: Boxes) -> None:
         """Cut an entry out; withdraw the active entries inside it, before it is among them.
 
@@ -363,8 +404,7 @@ class NegativeSpace(Withholding):
             return
         given = {name: value for name, value in asdict(self.settings).items() if value is not None}
         aside = NegativeSpace(self._domain, given)
-        for id, boxes in largest_first(self._active.entries | self._passive.entries, self._domain):
-            aside._put_in(id, boxes)
+        aside._put_in_all(self._by_size(self._active.entries | self._passive.entries))
         sent = sum(id not in self._active for id in aside._active.entries)
         self._counts["withdrawn"] = 0
         self._counts["rebuilds"] += 1
@@ -377,13 +417,16 @@ class NegativeSpace(Withholding):
         self._exact, self._approximate = aside._exact, aside._approximate
         self._counts["rebuilds_kept"] += 1
 
+    def _by_size(self, entries: dict[str, Boxes]) -> Arrivals:
+        return Arrivals.of(entries, self._domain.d).largest_first(self._domain)
+
     def _tidy(self) -> None:
         """Cut the same active entries out of a fresh cube, if that takes fewer boxes: nothing has to be sent."""
         if self._exact is not None:
             self._exact.tidy(self._active, self._live)
         if self._approximate is not None:
             fresh = self._fresh_approximate()
-            for id, boxes in largest_first(self._active.entries, self._domain):
+            for id, boxes in self._by_size(self._active.entries):
                 fresh.subscribe(id, boxes, self._live)
             fresh.joined += self._approximate.joined
             if len(fresh) < len(self._approximate):
@@ -483,7 +526,7 @@ class NegativeSpace(Withholding):
             raise formats.unreadable("a negative space", f"{len(cut)} marks of {self._active.size} boxes")
         self._active.mark(cut[: self._active.size].astype(bool))
         if self._exact is not None:
-            self._exact.tree = NegativeTree.decode(own.space)
+            self._exact.tree = CuttingTree.decode(own.space)
         if self._approximate is not None:
             self._approximate.restore(own.space)
         self._space.joined = own.joined

@@ -22,6 +22,8 @@ splits nothing, space is given back as it is, and equal histories hold equal box
 
 from __future__ import annotations
 
+from typing import Self
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +62,7 @@ def _meets(box: Ranks, low: Ranks, high: Ranks) -> bool:
 
 
 @njit
-def _meets_any(bounds: Ranks, child: Nodes, low: Ranks, high: Ranks, stack: Nodes) -> bool:
+def meets_any(bounds: Ranks, child: Nodes, low: Ranks, high: Ranks, stack: Nodes) -> bool:
     """Tell whether some leaf meets the box; stops at the first."""
     if child[0, 0] == DEAD:
         return False
@@ -79,7 +81,7 @@ def _meets_any(bounds: Ranks, child: Nodes, low: Ranks, high: Ranks, stack: Node
 
 
 @njit
-def _collect(
+def collect(
     bounds: Ranks, child: Nodes, low: Ranks, high: Ranks, hits: Nodes, trail: Nodes, stack: Nodes
 ) -> tuple[int, int]:
     """Write the leaves that meet the box to `hits`, the inner nodes that do to `trail`, parents first."""
@@ -135,7 +137,7 @@ def _overlap(box: Ranks, low: Ranks, high: Ranks) -> float:
 
 
 @njit
-def _new_boxes(bounds: Ranks, hits: Nodes, low: Ranks, high: Ranks) -> tuple[int, int]:
+def new_boxes(bounds: Ranks, hits: Nodes, low: Ranks, high: Ranks) -> tuple[int, int]:
     """How many boxes more cutting all of `hits` makes (negative: fewer), and how many nodes it takes."""
     new = nodes = 0
     for i in range(hits.shape[0]):
@@ -195,7 +197,7 @@ def _unite(bounds: Ranks, node: int, a: int, b: int) -> None:
 
 
 @njit
-def _cut(
+def cut_leaves(
     bounds: Ranks,
     child: Nodes,
     free: Nodes,
@@ -458,6 +460,56 @@ def _build(rows: Ranks, bounds: Ranks, child: Nodes, scale: Floats) -> int:
     return used
 
 
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@njit
+def _place(lows: Ranks, highs: Ranks, i: int, j: int, start: int, mask: np.uint64) -> np.uint64:
+    """Where a hash table has the box that is as row i in all dimensions but j, in which it begins at `start`."""
+    place = np.uint64(start) * _MIX
+    for k in range(lows.shape[1]):
+        if k != j:
+            place = (place ^ (place >> np.uint64(29)) ^ np.uint64(lows[i, k])) * _MIX
+            place = (place ^ (place >> np.uint64(29)) ^ np.uint64(highs[i, k])) * _MIX
+    return (place ^ (place >> np.uint64(32))) & mask
+
+
+@njit
+def _joined(lows: Ranks, highs: Ranks, j: int) -> tuple[Ranks, Ranks]:
+    """Disjoint boxes, those joined that touch along dimension j and are equal in all others. Cost: O(n d), expected."""
+    n, d = lows.shape
+    size = 16
+    while size < 2 * n:
+        size *= 2
+    mask, table = np.uint64(size - 1), np.full(size, -1)
+    for i in range(n):
+        place = _place(lows, highs, i, j, lows[i, j], mask)
+        while table[place] >= 0:
+            place = (place + np.uint64(1)) & mask
+        table[place] = i
+    after, is_first = np.full(n, -1), np.ones(n, np.bool_)
+    for i in range(n):
+        if highs[i, j] == np.iinfo(np.int64).max:
+            continue
+        place = _place(lows, highs, i, j, highs[i, j] + 1, mask)
+        while table[place] >= 0 and after[i] < 0:
+            other = table[place]
+            alike = lows[other, j] == highs[i, j] + 1
+            for k in range(d):
+                alike &= k == j or (lows[other, k] == lows[i, k] and highs[other, k] == highs[i, k])
+            if alike:
+                after[i], is_first[other] = other, False
+            place = (place + np.uint64(1)) & mask
+    firsts = np.flatnonzero(is_first)
+    joined = highs[firsts]
+    for at in range(len(firsts)):
+        last = firsts[at]
+        while after[last] >= 0:
+            last = after[last]
+        joined[at, j] = highs[last, j]
+    return lows[firsts], joined
+
+
 def warm() -> None:
     """Compile or load every kernel of the tree."""
     tree = NegativeTree(Boxes.of([([0], [99])]))
@@ -467,6 +519,7 @@ def warm() -> None:
     tree.add(Boxes.of([([30], [35])]))
     tree.covered(np.array([2]), np.array([2]))
     NegativeTree.decode(tree.encode())
+    tree.merge(1)
 
 
 # --- the tree -----------------------------------------------------------------------------------------------
@@ -524,7 +577,7 @@ class NegativeTree:
 
         Cost: a walk to the first negative box that meets it, or past all that do not.
         """
-        return not _meets_any(self._bounds, self._child, owned(low), owned(high), self._stack)
+        return not meets_any(self._bounds, self._child, owned(low), owned(high), self._stack)
 
     def meeting(self, low: Ranks, high: Ranks) -> Boxes:
         """The parts of the negative boxes inside [low, high], in the order of their low corners."""
@@ -555,7 +608,7 @@ class NegativeTree:
         if n_hits == 0:
             return True
         hits = self._hits[:n_hits]
-        new, nodes = _new_boxes(self._bounds, hits, low, high)
+        new, nodes = new_boxes(self._bounds, hits, low, high)
         if budget is not None and new > 0 and self._count + new > budget:
             return False
         self._cut(hits, n_trail, low, high, nodes)
@@ -594,18 +647,22 @@ class NegativeTree:
     def merge(self, sweeps: int) -> tuple[int, int]:
         """Join neighbours that form a box, in at most `sweeps` sweeps; return the boxes before and after.
 
-        The future work of [NEG08] §7. Cost: a sort per sweep; ends early once no dimension joins anything.
+        The future work of [NEG08] §7. Cost: O(n) per sweep and a sort; ends early once no dimension joins anything.
         """
         before = self._count
-        merged = merged_boxes(self.boxes(), sweeps)
+        merged = merged_boxes(self._split(_leaves(self._bounds, self._child, self._count, self._stack)), sweeps)
         if len(merged) < before:
             self._build_from(np.hstack([merged.lows, merged.highs]))
         self._merged_at = self._count
         return before, self._count
 
+    def merges_above(self, sweeps: int) -> int:
+        """How many boxes there may be until they are merged."""
+        return 2 * max(MERGE_MIN, self._merged_at) if sweeps else int(np.iinfo(np.int64).max)
+
     def merge_if_grown(self, sweeps: int) -> int:
         """Merge once the boxes have doubled since the last time; return how many fewer they are."""
-        if sweeps == 0 or self._count <= 2 * max(MERGE_MIN, self._merged_at):
+        if self._count <= self.merges_above(sweeps):
             return 0
         before, after = self.merge(sweeps)
         return before - after
@@ -617,7 +674,7 @@ class NegativeTree:
         return formats.write(FORMAT, _Packed(self.largest_first, self._merged_at, pack_boxes(self.boxes())))
 
     @classmethod
-    def decode(cls, blob: bytes) -> NegativeTree:
+    def decode(cls, blob: bytes) -> Self:
         """The tree of the boxes that `encode` packed."""
         packed = formats.read("a negative tree", FORMAT, blob, _Packed)
         tree = cls(unpack_boxes(packed.boxes), packed.largest_first)
@@ -650,12 +707,12 @@ class NegativeTree:
     # --- inside
 
     def _find(self, low: Ranks, high: Ranks) -> tuple[int, int]:
-        return _collect(self._bounds, self._child, low, high, self._hits, self._trail, self._stack)
+        return collect(self._bounds, self._child, low, high, self._hits, self._trail, self._stack)
 
     def _cut(self, leaves: Nodes, n_trail: int, low: Ranks, high: Ranks, nodes: int) -> None:
         trail = self._trail[:n_trail]
         self._reserve(nodes)
-        new, self._n_free = _cut(
+        new, self._n_free = cut_leaves(
             self._bounds, self._child, self._free, self._n_free, leaves, trail, low, high, self.largest_first
         )
         self._count += new
@@ -748,18 +805,5 @@ def merged_boxes(boxes: Boxes, sweeps: int) -> Boxes:
 
 def _joined_along(boxes: Boxes, j: int) -> Boxes:
     """Join every run of boxes that touch along dimension j and are equal in all others."""
-    if len(boxes) < 2:
-        return boxes
-    others = [k for k in range(boxes.d) if k != j]
-    keys = [boxes.lows[:, j], *(boxes.lows[:, k] for k in others), *(boxes.highs[:, k] for k in others)]
-    order = np.lexsort(keys)
-    lows, highs = boxes.lows[order], boxes.highs[order]
-    same = (lows[1:, others] == lows[:-1, others]).all(axis=1) & (highs[1:, others] == highs[:-1, others]).all(axis=1)
-    # Equal in all others they are disjoint and sorted, so low > the previous high, and low - 1 cannot wrap.
-    follows = same & (lows[1:, j] > highs[:-1, j])
-    follows[follows] = lows[1:, j][follows] - 1 == highs[:-1, j][follows]
-    first = np.flatnonzero(np.concatenate([[True], ~follows]))
-    last = np.concatenate([first[1:], [len(lows)]]) - 1
-    joined = highs[first]
-    joined[:, j] = highs[last, j]
-    return Boxes(lows[first], joined)
+    lows, highs = _joined(boxes.lows, boxes.highs, j)
+    return boxes if len(lows) == len(boxes) else Boxes(lows, highs)

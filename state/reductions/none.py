@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from state.reductions.arrivals import Arrivals
 from state.reductions.parameters import NoSettings, read
 from state.reductions.reduction import Decision
 from state.reductions.withholding import Counts, Withholding
@@ -26,8 +27,8 @@ class Unreduced(Withholding):
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         return FORWARD
 
-    def _put_in_all(self, entries: dict[str, Boxes]) -> None:
-        some = {id: boxes for id, boxes in entries.items() if len(boxes)}
-        self._before = dict.fromkeys(some) | self._before
+    def _put_in_all(self, entries: Arrivals) -> None:
+        some = entries.filled()
+        self._before = dict.fromkeys(some.ids) | self._before
         self._active.extend(some)
-        self._passive.extend({id: boxes for id, boxes in entries.items() if id not in some})
+        self._passive.extend(entries.where(entries.sizes == 0))

@@ -172,7 +172,7 @@ class PairwiseTree(RowTree):
         at = left = 0
         while at < len(firsts):
             some = slice(at, at + self._count + CHANGES_MIN)
-            self._make_room(int(sizes[some].sum()))
+            self.make_room(int(sizes[some].sum()))
             used, gone, more = take_in(
                 self._points,
                 owners,

@@ -26,7 +26,8 @@ import numpy as np
 
 from state import formats
 from state.arrays import Bools, Floats, Ints
-from state.reductions.entry_rows import EntryRows, entry_boxes
+from state.reductions.arrivals import Arrivals, entry_boxes
+from state.reductions.entry_rows import EntryRows
 from state.reductions.parameters import MergingSettings, read
 from state.reductions.reduction import Decision, Delta, Fate
 from state.space.boxes import Boxes, Ranks
@@ -39,6 +40,8 @@ from state.space.packing import (
     unpack_numbers,
 )
 
+MANY = 32
+"""Boxes that come together from which on one pass is the cheaper way."""
 FORMAT = 4
 """3: a group that loses a member and stays keeps its place among the others."""
 Member = tuple[str, int]
@@ -81,8 +84,9 @@ class RectangleMerging:
     What a new or grown rectangle contains joins it.
     Guarantee: a budget of 0: exact; else a superset, each merge adding at most `budget` times what it merges.
     Cost: a box is held against the rectangles in it and those that differ from it in one dimension, found by a tree in
-    d + 1 questions; with a budget against all, O(groups * d), vectorised. A removal: O(1) from a group whose rectangle
-    another member is, as long as it is neither the first nor that one; else that of placing the group's members anew.
+    d + 1 questions, of many boxes in one compiled pass; with a budget against all, O(groups * d), vectorised. A
+    removal: O(1) from a group whose rectangle another member is, as long as it is neither the first nor that one; else
+    that of placing the group's members anew.
 
     >>> merging = RectangleMerging(Boxes.of([([0, 0], [9, 9])]), {"budget": 0.5})
     >>> a, b = Boxes.of([([0, 0], [1, 3])]), Boxes.of([([2, 1], [3, 3])])
@@ -90,6 +94,8 @@ class RectangleMerging:
     >>> {id: (box.lows.tolist(), box.highs.tolist()) for id, box in delta.added.items()}
     {'a': ([[0, 0]], [[3, 3]])}
     """
+
+    many: int = MANY
 
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None) -> None:
         assert isinstance(domain, Boxes)
@@ -115,7 +121,8 @@ class RectangleMerging:
         self._before = {}
         news: dict[str, Boxes] = {}
         for id, boxes in added.items():
-            if self._entries.get(id) != boxes:
+            held = self._entries.get(id)
+            if held is None or held != boxes:
                 news[id] = entry_boxes(boxes)
         gone = [id for id in dict.fromkeys(removed) if id in self._entries and id not in added]
         homeless = self._take_apart([*gone, *(id for id in news if id in self._entries)])
@@ -125,8 +132,11 @@ class RectangleMerging:
             self._entries.pop(id, None)
             self._entries[id] = boxes
             homeless += [(id, i) for i in range(len(boxes))]
-        for member in homeless:
-            self._place(member)
+        if len(homeless) < self.many or self.budget:
+            for member in homeless:
+                self._place(member)
+        else:
+            self._place_all(homeless)
         return self._delta()
 
     def _delta(self) -> Delta:
@@ -216,6 +226,42 @@ class RectangleMerging:
             # The new one is no reason to call the group by another name.
             group.append(group.pop(0))
         self._form(group, rectangle, whole)
+
+    def _place_all(self, members: Sequence[Member]) -> None:
+        """The same for many, one after another, without a budget: in one compiled pass."""
+        each = [self._boxes_of(member) for member in members]
+        news = Arrivals([_name(member) for member in members], each, self.domain.d)
+        merged, names, left = self._rectangles.merge_in(news)
+        first, begin = max(names) - len(members) + 1, 0  # the new ones have the last numbers
+        judged = zip(merged.holders.tolist(), merged.whole.tolist(), merged.ends.tolist(), strict=True)
+        for i, (holder, whole, end) in enumerate(judged):
+            member = members[i]
+            if holder >= 0:
+                name = names[holder]
+                self._groups[name][member] = None
+                if whole:
+                    self._whole.setdefault(name, member)
+                self._merged += 1
+            else:
+                name, group = names[first + i], [member]
+                for inner in merged.taken[begin:end].tolist() if end > begin else ():
+                    self._before.setdefault(names[inner], left.get(names[inner]))
+                    group += self._groups.pop(names[inner])
+                    self._whole.pop(names[inner], None)
+                if merged.grown[i]:
+                    group.append(group.pop(0))
+                self._merged += len(group) > 1
+                self._before.setdefault(name, None)
+                self._groups[name] = dict.fromkeys(group)
+                self._of.update(dict.fromkeys(group, name) if len(group) > 1 else ())
+                if whole:
+                    self._whole[name] = member
+                begin = end
+            self._of[member] = name
+
+    def _boxes_of(self, member: Member) -> Boxes:
+        boxes = self._entries[member[0]]
+        return boxes if len(boxes.lows) == 1 else boxes.take(np.array([member[1]]))
 
     def _absorbed(self, name: str, group: list[Member]) -> Boxes:
         """Let the members of a group join another; the rectangle that they had."""

@@ -377,7 +377,7 @@ class RowTree:
 
     def add(self, row: int) -> None:
         """Take in a row of `points`."""
-        self._make_room(1)
+        self.make_room(1)
         self._used = int(
             insert(self._bounds, self._parts, self._links, self._chain, self._points, row, self._used, self._scale)
         )
@@ -389,7 +389,7 @@ class RowTree:
         if end - first > self._count:
             self._build(np.concatenate([self.rows(), np.arange(first, end)]))
             return
-        self._make_room(end - first)
+        self.make_room(end - first)
         self._used = int(
             insert_all(
                 self._bounds, self._parts, self._links, self._chain, self._points, first, end, self._used, self._scale
@@ -409,13 +409,27 @@ class RowTree:
         if self._changes > self._count + CHANGES_MIN:
             self._build(self.rows())
 
-    def _make_room(self, rows: int) -> None:
+    def make_room(self, rows: int) -> None:
         """Room for the nodes that so many rows may need."""
         if self._used + 2 * rows <= len(self._links):
             return
         bounds, parts, links = self._bounds, self._parts, self._links
         self._allocate(2 * len(links) + 2 * rows)
         self._bounds[: len(links)], self._parts[: len(links)], self._links[: len(links)] = bounds, parts, links
+
+    # --- for passes that take rows in
+
+    @property
+    def arrays(self) -> tuple[Ranks, Ranks, Ranks, Links, Links, Links, Floats, int]:
+        """The points, the nodes, the chain, room for a walk, the scale, and how many nodes there are."""
+        nodes = (self._bounds, self._parts, self._links, self._chain, self._stack, self._scale)
+        return self._points, *nodes, self._used
+
+    def took_in(self, used: int, rows: int) -> None:
+        """Go on from so many nodes, so many rows more."""
+        self._used = used
+        self._count += rows
+        self._changed(rows)
 
     # --- questions
 

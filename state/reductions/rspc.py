@@ -20,6 +20,7 @@ trials; to need fewer, a subset of S' is tried that covers s as far as guesses t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import exp, inf, log, log1p
@@ -57,6 +58,14 @@ def seed_of(id: str, low: Ranks, high: Ranks) -> int:
     digest = blake2b(id.encode(), digest_size=8)
     digest.update(b"\0" + low.astype("<i8").tobytes() + high.astype("<i8").tobytes())
     return int.from_bytes(digest.digest(), "little")
+
+
+def seeds_of(ids: Sequence[str], lows: Ranks, highs: Ranks) -> Words:
+    """`seed_of` for many boxes, each with the id of who asks for it."""
+    raw = np.hstack([lows, highs]).astype("<i8").tobytes()
+    step = 16 * lows.shape[1]
+    each = (blake2b(id.encode() + b"\0" + raw[i * step : i * step + step], digest_size=8) for i, id in enumerate(ids))
+    return np.frombuffer(b"".join([digest.digest() for digest in each]), "<u8").astype(np.uint64)
 
 
 @njit

@@ -17,14 +17,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import Any, ClassVar, Self
 
 import msgspec
+import numpy as np
 
 from state import formats
 from state.formats import unreadable
-from state.reductions.entry_rows import EntryRows, entries_boxes, entry_boxes, largest_first
+from state.reductions.arrivals import Arrivals, entry_boxes
+from state.reductions.entry_rows import Coverers, EntryRows, Left
 from state.reductions.reduction import Decision, Delta, Fate
 from state.space.boxes import Boxes
 from state.space.packing import Geometry, PackedEntries, pack_numbers, unpack_entries, unpack_numbers
@@ -101,12 +103,14 @@ class Withholding(ABC):
         self._before = {}
         leaving = [id for id in dict.fromkeys(removed) if id not in added and self._entry(id) is not None]
         active, passive = self._active.entries, self._passive.entries
-        known = [id for id in added if id in active or id in passive]
+        none_known = active.keys().isdisjoint(added.keys()) and passive.keys().isdisjoint(added.keys())
+        known = [] if none_known else [id for id in added if id in active or id in passive]
         same = {id for id in known if self._entry(id) == added[id]}
         leaving += [id for id in known if id not in same]
-        news = entries_boxes({id: boxes for id, boxes in added.items() if id not in same} if same else added)
+        changed = {id: boxes for id, boxes in added.items() if id not in same} if same else added
+        news = Arrivals.of(changed, self._domain.d)
         again, retired = self._take_out(leaving) if leaving else {}, self._counts["retired"]
-        self._put_in_all(dict(largest_first(news | again, self._domain)))
+        self._put_in_all(news.and_also(again).largest_first(self._domain))
         self._counts["promoted"] += sum(id in self._active for id in again)
         if leaving:
             self._settle()
@@ -134,24 +138,28 @@ class Withholding(ABC):
     def _settle(self) -> None:  # noqa: B027 most methods have nothing to do
         """What a method does when entries left and the others are judged, before the step is told."""
 
-    def _put_in_all(self, entries: dict[str, Boxes]) -> None:
+    def _put_in_all(self, entries: Arrivals) -> None:
         """Judge entries in their order; a method may have a way to judge many at once."""
-        for id, boxes in entries.items():
+        for id, boxes in entries:
             self._put_in(id, boxes)
 
-    def _took_in(
-        self,
-        entries: dict[str, Boxes],
-        coverers: dict[str, tuple[str, ...]],
-        left: dict[str, list[tuple[str, Boxes]]],
-    ) -> None:
+    def _took_in(self, entries: Arrivals, coverers: Coverers, left: Left) -> None:
         """Note what a pass of `EntryRows` did with entries, of which the empty ones were not given to it."""
-        if not left and not self._before:
-            # as below, for the many that are new and that nobody covers
-            self._before = {id: None for id, boxes in entries.items() if id not in coverers and len(boxes.lows)}
-            entries = {id: boxes for id, boxes in entries.items() if id not in self._before}
+        if left:
+            self._took_in_for(entries, coverers, left)
+            return
+        for id, group in coverers.items():
+            self._link(id, group)
+        withheld = np.fromiter(map(coverers.__contains__, entries.ids), bool, len(entries)) | (entries.sizes == 0)
+        news = dict.fromkeys(compress(entries.ids, (~withheld).tolist()))
+        # `|` keeps the place of what is known on its left, and the value of what is known on its right
+        self._before = self._before | news | self._before
+        self._passive.extend(entries.where(withheld))
+
+    def _took_in_for(self, entries: Arrivals, coverers: Coverers, left: Left) -> None:
+        """The same where active ones left for new ones."""
         passive = {}
-        for id, boxes in entries.items():
+        for id, boxes in entries:
             group = coverers.get(id, ())
             if group or not len(boxes):
                 passive[id] = boxes
@@ -162,7 +170,7 @@ class Withholding(ABC):
                 self._hand_down(inner, group or (id,))
             if not group and len(boxes):
                 self._before.setdefault(id, None)
-        self._passive.extend(passive)
+        self._passive.extend(Arrivals.of(passive, self._domain.d))
 
     def _put_in(self, id: str, boxes: Boxes) -> None:
         found = self._judge(id, boxes, self._counts) if len(boxes) else EMPTY
@@ -219,8 +227,13 @@ class Withholding(ABC):
         """The step from what the neighbour held to what is active now."""
         added: dict[str, Geometry] = {}
         removed = []
+        active = self._active.entries
+        if list(self._before.values()).count(None) == len(self._before):  # all new, as where many come to few
+            added = {id: now for id in self._before if (now := active.get(id)) is not None}
+            self._before = {}
+            return Delta(added, (), lasting)
         for id, before in self._before.items():
-            now = self._active.entries.get(id)
+            now = active.get(id)
             if now is None and before is not None:
                 removed.append(id)
             elif now is not None and (before is None or before != now):

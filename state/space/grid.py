@@ -40,7 +40,7 @@ from state.space.boxes import Boxes, Ranks
 from state.space.cells import quantile_starts, uniform_starts
 from state.space.event_type import DIMENSIONS_DEFAULT, Attribute, EventType
 from state.space.hilbert import Table, decode, index_of_morton, machine_of
-from state.space.ranges import RANGES_MAX, Ranges, boxes_ranges, expected_total
+from state.space.ranges import RANGES_MAX, Ranges, boxes_ranges, each_ranges, expected_total
 from state.space.ranks import ABSENT, PRESENT_MAX, PRESENT_MIN
 
 DESCRIPTION_FORMAT = 1
@@ -144,6 +144,10 @@ class Grid:
         """
         lows, highs = self.cell_boxes(boxes)
         return boxes_ranges(lows, highs, self.k, cap)
+
+    def ranges_of_each(self, boxes: Boxes, cap: int) -> tuple[Ints, Ints, Ints]:
+        """`ranges` of each box by itself, side by side: starts, ends, and how many each has. Cost: `each_ranges`."""
+        return each_ranges(*self.cell_boxes(boxes), self.k, cap)
 
     def part_ranges(self, boxes: Boxes, touched: Sequence[int], *, wide: bool, cap: int | None = None) -> list[Ranges]:
         """The ranges of each part that a filter goes to, a wide one or the cubes it touches; the cap is of each."""

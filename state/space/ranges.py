@@ -152,6 +152,30 @@ def boxes_ranges(lows: Ints, highs: Ints, k: int, cap: int | None = None) -> Ran
     return ranges if cap is None else capped(ranges, cap)
 
 
+def each_ranges(lows: Ints, highs: Ints, k: int, cap: int) -> tuple[Ints, Ints, Ints]:
+    """The ranges of many boxes, each as `boxes_ranges` has them of it alone: starts, ends, and how many each has.
+
+    Cost: that of `boxes_ranges`, compiled, but for boxes that are too wide to be walked.
+    """
+    d = lows.shape[1]
+    child = curve(d).child
+    effort = min(max(EFFORT_PER_RANGE * cap, EFFORT_MIN), RANGES_MAX)
+    starts, ends, sizes = _walk_each(lows, highs, k, child, cap, effort)
+    wide = np.flatnonzero(sizes < 0)
+    if not len(wide):
+        return starts, ends, sizes
+    others = [boxes_ranges(lows[i : i + 1], highs[i : i + 1], k, cap) for i in wide.tolist()]
+    sizes[wide] = [len(other) for other in others]
+    is_other = np.repeat(np.isin(np.arange(len(sizes)), wide), sizes)
+    found = []
+    for walked, side in ((starts, "starts"), (ends, "ends")):
+        whole = np.empty(int(sizes.sum()), np.int64)
+        whole[~is_other] = walked
+        whole[is_other] = np.concatenate([getattr(other, side) for other in others])
+        found.append(whole)
+    return found[0], found[1], sizes
+
+
 def union(parts: list[Ranges]) -> Ranges:
     """Return the ranges of several sets as one; what overlaps or touches becomes one range. Cost: one
     sort."""
@@ -262,6 +286,46 @@ def _walk_all(lows: Ints, highs: Ints, k: int, child: Table, starts: Ints, ends:
     for b in range(len(lows)):
         count += _walk(lows[b], highs[b], k, child, starts[count:], ends[count:])
     return count
+
+
+@njit
+def _walk_each(lows: Ints, highs: Ints, k: int, child: Table, cap: int, effort: int) -> tuple[Ints, Ints, Ints]:
+    """Starts and ends of the ranges of each box, one after the other and capped, and how many; -1: too wide to walk."""
+    n, d = lows.shape
+    sizes, count = np.empty(n, np.int64), 0
+    starts, ends = np.empty(16 * n + 16, np.int64), np.empty(16 * n + 16, np.int64)
+    for b in range(n):
+        expected = expected_total(lows[b : b + 1], highs[b : b + 1], k)
+        if expected > effort:
+            sizes[b] = -1
+            continue
+        room = count + int(d * expected) + 2
+        if room > len(starts):
+            more = np.empty(room, np.int64)
+            starts, ends = np.concatenate((starts, more)), np.concatenate((ends, more))
+        sizes[b] = _walk(lows[b], highs[b], k, child, starts[count:], ends[count:])
+        if sizes[b] > cap:
+            sizes[b] = _cap(starts[count:], ends[count:], sizes[b], cap)
+        count += sizes[b]
+    return starts[:count].copy(), ends[:count].copy(), sizes
+
+
+@njit
+def _cap(starts: Ints, ends: Ints, size: int, cap: int) -> int:
+    """`capped`, in place: join across the smallest gaps, of equal ones the last; returns `cap`."""
+    gaps = starts[1:size] - ends[: size - 1]
+    least = np.partition(gaps, size - cap)[size - cap] if cap > 1 else np.int64(0)
+    ties = cap - 1 - (gaps > least).sum()
+    last = 0
+    for i in range(size - 1):
+        keeps = cap > 1 and (gaps[i] > least or (gaps[i] == least and ties > 0))
+        if keeps:
+            ties -= gaps[i] == least
+            ends[last] = ends[i]
+            last += 1
+            starts[last] = starts[i + 1]
+    ends[last] = ends[size - 1]
+    return last + 1
 
 
 @njit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from random import Random
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 from state.tuning import choose_dimensions
-from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
+from tests.reductions.contract import BoxSpace, Contract, _drawn, assert_same_in_any_process, machine
 
 SIDE, D = 4, 3
 TYPE = EventType(
@@ -47,9 +48,60 @@ def contract(name, **more) -> Contract:
 CONTRACT = contract("pairwise")
 NEGATIVE = contract("negative-space", complete=True)
 HYBRID = contract("hybrid", complete=True)
+
+
+class AtOnce(IndexedMics):
+    """Indexed mics that takes however few entries in together."""
+
+    many = 1
+
+
+PAIRWISE = {"mode": "indexed"}
+AT_ONCE = Contract(
+    make=lambda: AtOnce(CUBE, PAIRWISE, grid=GRID),
+    decode=lambda blob: AtOnce.decode(blob, CUBE, PAIRWISE, grid=GRID),
+    space=SPACE,
+    guarantee="exact",
+)
 TestPairwise = machine(CONTRACT).TestCase
+TestPairwiseAtOnce = machine(AT_ONCE).TestCase
 TestNegativeSpace = machine(NEGATIVE).TestCase
 TestHybrid = machine(HYBRID).TestCase
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_at_once_are_judged_as_one_by_one(seed: int) -> None:
+    """Equal deltas, in the same order, equal bytes and an equal index: so do the candidates that each had."""
+    random, whole = (
+        Random(seed),
+        EventType(
+            "t", tuple(Attribute(name, "int", min=0, max=15) for name in "xy"), index=("x", "y"), bits=3, cubes=1
+        ),
+    )
+    domain, grid = Boxes.of([([0, 0], [15, 15])]), Grid.of(whole)
+    at_once, one_by_one = (IndexedMics(domain, PAIRWISE, grid=grid) for _ in range(2))
+    at_once.many, one_by_one.many = 1, 10**9
+    live: list[str] = []
+    space = BoxSpace((0, 0), (15, 15), boxes_max=2)
+    for _ in range(12):
+        added = {f"e{random.randrange(200)}": _drawn(space, random) for _ in range(random.choice([1, 40, 120]))}
+        removed = random.sample(live, min(len(live), random.choice([0, 5, 40])))
+        deltas = [reduction.update(added, removed) for reduction in (at_once, one_by_one)]
+        assert list(deltas[0].added.items()) == list(deltas[1].added.items())
+        assert deltas[0].removed == deltas[1].removed
+        assert at_once.encode() == one_by_one.encode()
+        assert ranges_of(at_once) == ranges_of(one_by_one)
+        at_once.check()
+        live = [id for id in {**dict.fromkeys(live), **added} if id in added or id not in removed]
+    stats = at_once.stats()
+    assert min(stats["covered"], stats["retired"], stats["candidates"] - stats["covered"]) > 3, "this shows little"
+
+
+def ranges_of(reduction: IndexedMics) -> list[tuple[int, int, str]]:
+    """What the index holds; numbers rise with how many came together, and are nobody's business."""
+    starts, ends, owners = (column.tolist() for column in reduction._index.columns())
+    return sorted((start, end, reduction._active.id(n)) for start, end, n in zip(starts, ends, owners, strict=True))
+
 
 some_entries = st.lists(SPACE.entries(), max_size=6)
 

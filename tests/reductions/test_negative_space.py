@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from functools import partial
+from random import Random
 
 import numpy as np
 import pytest
@@ -61,6 +62,59 @@ TestApproximateSolid = machine(contract(SOLID, mode="approximate", k=1, choice="
 TestApproximateDynamic = machine(
     contract(CORNER, mode="approximate", k=2, dynamic=True, choice="benefit", max_boxes=9)
 ).TestCase
+
+
+class AtOnce(NegativeSpace):
+    """Negative space that takes however few entries in together."""
+
+    many = 1
+
+
+AT_ONCE = Contract(
+    make=lambda: AtOnce(Boxes.of([([0, 0], [4, 4])]), {"rebuild": 0.5}),
+    decode=lambda blob: AtOnce.decode(blob, Boxes.of([([0, 0], [4, 4])]), {"rebuild": 0.5}),
+    space=PLANE,
+    guarantee="exact",
+    complete=True,
+    examples=25,
+)
+TestExactAtOnce = machine(AT_ONCE).TestCase
+
+
+@pytest.mark.parametrize("more", [{}, {"max_boxes": 12}, {"retire": False, "merge_budget": 0}, {"rebuild": 0.2}])
+@pytest.mark.parametrize("last", [15, 400])
+def test_many_at_once_are_cut_out_as_one_by_one(last: int, more: dict[str, object]) -> None:
+    """Equal deltas, in the same order, and equal bytes, whether a step is a few passes or entry by entry."""
+    random, domain = Random(last), Boxes.of([([0, 0], [last, last])])
+    at_once, one_by_one = NegativeSpace(domain, more), NegativeSpace(domain, more)
+    at_once.many, one_by_one.many = 1, 10**9
+    live: list[str] = []
+    ends: dict[str, float] = {}
+    for _ in range(12):
+        added = {f"e{random.randrange(400)}": _drawn(random, last) for _ in range(random.choice([1, 40, 150]))}
+        removed = random.sample(live, min(len(live), random.choice([0, 5, 40])))
+        deltas = [reduction.update(added, removed) for reduction in (at_once, one_by_one)]
+        assert list(deltas[0].added.items()) == list(deltas[1].added.items())
+        assert deltas[0].removed == deltas[1].removed
+        assert at_once.encode() == one_by_one.encode()
+        at_once.check()
+        live = [id for id in {**dict.fromkeys(live), **added} if id in added or id not in removed]
+    ends = at_once.stats()
+    assert min(ends["covered_together"], ends["forwarded"]) > 3, "this shows little"
+    assert ends["retired"] > 0 or "retire" in more, "this shows little of what lies inside others"
+    assert ends["uncut_boxes"] > 0 or "max_boxes" not in more, "this shows little of the cap"
+
+
+def _drawn(random: Random, last: int) -> Boxes:
+    """An entry, most often of one box: some lie in others, some in several."""
+    (a, b), (c, d) = (sorted((low, min(last, low + random.randrange(last // 4 + 1)))) for low in _corner(random, last))
+    if b < last and random.random() < 0.1:
+        return Boxes.of([([a, c], [b, d]), ([b + 1, 0], [last, last // 9])])
+    return Boxes.of([([a, c], [b, d])][: random.random() < 0.95], d=2)
+
+
+def _corner(random: Random, last: int) -> list[int]:
+    return [random.randrange(last + 1) for _ in range(2)]
 
 
 @pytest.mark.parametrize("name", ["EXACT", "APPROXIMATE"])
@@ -399,7 +453,7 @@ def test_a_box_that_is_not_cut_out_takes_nothing_over() -> None:
     assert space.forwarded() == {"small": small}
 
 
-IN_TREE = ("_meets_any", "_collect", "_new_boxes", "_cut", "_choose", "_insert", "_leaves", "_build")
+IN_TREE = ("meets_any", "collect", "new_boxes", "cut_leaves", "_choose", "_insert", "_leaves", "_build", "_joined")
 KERNELS = [getattr(negative_tree, name) for name in IN_TREE]
 KERNELS += [entry_rows._scan, entry_rows._scan_first]
 KERNELS += [row_tree.search, row_tree.search_first, row_tree.insert, row_tree.remove, row_tree.build]

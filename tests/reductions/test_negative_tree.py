@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import HilcastError
+from state.reductions import negative_tree
 from state.reductions.negative_tree import (
     BENEFIT,
     BENEFIT_COST,
@@ -309,6 +310,25 @@ def test_a_strange_blob_is_refused(blob: bytes) -> None:
     """A blob of another format is refused with its code."""
     with pytest.raises(HilcastError, match="state-format"):
         NegativeTree.decode(blob)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), unique=True), st.integers(0, 1))
+@settings(deadline=None)
+def test_a_sweep_joins_every_run_also_at_the_ends_of_the_ranks(cells: list[tuple[int, int]], j: int) -> None:
+    """Unit cells in a line become one box for each run of neighbours, of the lowest and of the highest ranks."""
+    for first in (ABSENT, -2, PRESENT_MAX - 3):
+        points = np.array(cells, np.int64).reshape(-1, 2) + first
+        joined = negative_tree._joined_along(Boxes(points, points.copy()), j)
+        lines: dict[int, list[int]] = {}
+        for cell in cells:
+            lines.setdefault(cell[1 - j], []).append(cell[j])
+        expected = []
+        for line, places in lines.items():
+            starts = [place for place in places if place - 1 not in places]
+            ends = [place for place in places if place + 1 not in places]
+            expected += [(line, *run) for run in zip(sorted(starts), sorted(ends), strict=True)]
+        found = zip(joined.lows[:, 1 - j] - first, joined.lows[:, j] - first, joined.highs[:, j] - first, strict=True)
+        assert sorted(tuple(map(int, run)) for run in found) == sorted(expected)
 
 
 def test_no_boxes_merge_to_none() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,10 +29,55 @@ def contract(budget, guarantee) -> Contract:
     )
 
 
+class AtOnce(RectangleMerging):
+    """Merging that takes however few boxes in together."""
+
+    many = 1
+
+
+AT_ONCE = Contract(
+    make=lambda: AtOnce(CUBE),
+    decode=lambda blob: AtOnce.decode(blob, CUBE),
+    space=SPACE,
+    guarantee="exact",
+    whole=False,
+)
 CONTRACT = contract(0.5, "superset")
 PERFECT = contract(0, "exact")
 TestMerging = machine(CONTRACT).TestCase
 TestPerfectMerging = machine(PERFECT).TestCase
+TestMergingAtOnce = machine(AT_ONCE).TestCase
+
+
+@pytest.mark.parametrize("last", [3, 12, 60])
+def test_many_at_once_are_merged_as_one_by_one(last: int) -> None:
+    """Equal deltas, in the same order, equal bytes and counts, whether a step is one pass or box by box."""
+    random, domain = Random(last), Boxes.of([([0, 0], [last, last])])
+    at_once, one_by_one = RectangleMerging(domain), RectangleMerging(domain)
+    at_once.many, one_by_one.many = 1, 10**9
+    live: list[str] = []
+    for _ in range(30):
+        added = {f"e{random.randrange(300)}": _drawn(random, last) for _ in range(random.choice([1, 40, 150]))}
+        removed = random.sample(live, min(len(live), random.choice([0, 5, 40])))
+        deltas = [reduction.update(added, removed) for reduction in (at_once, one_by_one)]
+        assert list(deltas[0].added.items()) == list(deltas[1].added.items())
+        assert deltas[0].removed == deltas[1].removed
+        assert at_once.encode() == one_by_one.encode()
+        assert at_once.stats() == one_by_one.stats()
+        at_once.check()
+        live = [id for id in {**dict.fromkeys(live), **added} if id in added or id not in removed]
+    groups = [len(group) for group in at_once._groups.values()]
+    assert max(groups) > 3, "this shows little"
+
+
+def _drawn(random: Random, last: int) -> Boxes:
+    """An entry of no, one or two boxes, often as wide as others in one dimension, so that they make rectangles."""
+    (a, b), (c, d) = (sorted(random.choices(range(last + 1), k=2)) for _ in range(2))
+    if random.random() < 0.5:
+        c, d = random.choice([(0, last), (0, last // 2), (last // 2 + 1, last)])
+    if b < last and random.random() < 0.2:
+        return Boxes.of([([a, c], [b, d]), ([b + 1, 0], [last, last // 2])])
+    return Boxes.of([([a, c], [b, d])][: random.random() < 0.95], d=2)
 
 
 def test_the_same_in_any_process() -> None:

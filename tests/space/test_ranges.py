@@ -18,6 +18,7 @@ from state.space.ranges import (
     Ranges,
     boxes_ranges,
     capped,
+    each_ranges,
     union,
 )
 
@@ -118,6 +119,22 @@ def test_cap_covers_and_keeps_the_largest_gaps(box: tuple[int, list[list[int]], 
     gaps = sorted(int(b - a - 1) for a, b in zip(exact.ends[:-1], exact.starts[1:], strict=True))
     closed = gaps[: max(len(exact) - cap, 0)]
     assert short.cells == exact.cells + sum(closed)
+
+
+@given(boxes(n_max=5), st.integers(1, 6), st.sampled_from([0, 4, 4096]))
+@settings(max_examples=150, deadline=None)
+def test_boxes_side_by_side_are_as_each_alone(
+    box: tuple[int, list[list[int]], list[list[int]]], cap: int, effort: int
+) -> None:
+    """Many at once have the ranges that each has by itself, also where some are too wide to be walked."""
+    k, lows, highs = box[0], *arrays(box[1], box[2])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "EFFORT_MIN", effort)
+        patch.setattr(module, "EFFORT_PER_RANGE", 1)
+        starts, ends, sizes = each_ranges(lows, highs, k, cap)
+        alone = [boxes_ranges(lows[i : i + 1], highs[i : i + 1], k, cap) for i in range(len(lows))]
+    assert sizes.tolist() == [len(ranges) for ranges in alone]
+    assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == [pair for ranges in alone for pair in ranges]
 
 
 @given(st.lists(st.integers(0, 30), unique=True, min_size=1, max_size=7).map(sorted), st.integers(1, 7))
