@@ -44,8 +44,8 @@ class GroupCovering(Withholding):
     its corners lies in one, a judgement by those that meet it. A removal judges again what it had been covering: of
     each what the removed one had covered of it, by the active boxes that meet that. So it costs what depends on the
     removed entry: where entries lie alone next to nothing; where they lie upon each other one is in as many groups, on
-    average, as a group has members. All of it is compiled, and a call takes many (`group_pass.py`):
-    `python -m benchmarks.reductions_flat` shows both.
+    average, as a group has members. All of it is compiled, and a call takes many (`group_pass.py`). More entries
+    that lie no denser ask for no more judgements: `python -m benchmarks.reductions_flat` shows both.
     """
 
     counted: ClassVar[tuple[str, ...]]

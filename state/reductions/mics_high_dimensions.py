@@ -35,6 +35,8 @@ from state.space.subtraction import covers
 
 PIECES_MAX = 1_000
 """Boxes that may be left of an entry while candidates are cut from it; where there would be more, it is forwarded."""
+PART = 8
+"""Entries that come together are taken in by one pass, which looks at all ranges, where they are this part of all."""
 CHECKED_MAX = 1_000_000
 """Pieces up to which `check` sees for itself that an entry is covered."""
 
@@ -185,10 +187,14 @@ class IndexedMics(Withholding):
     Guarantee: exact: the union of what is forwarded is the union of the live entries. Within their budgets the exact
     phases `negative-space` and `hybrid` withhold all that the active ones cover together; `pairwise` what one covers.
     Cost: `pairwise` looks one cell up and asks the tree of active boxes, O(log n + those that hold the cell); the
-    others look each range of the entry up, and see what shares a cell with it, which in a dense space are many.
+    others look each range of the entry up, and see what shares a cell with it, which in a dense space are many. Either
+    way the ranges of an entry that is forwarded are made and kept: of a wide one up to the cap, which is most of the
+    cost. Many at once by `pairwise`: the same, compiled, and a sort of all ranges; the first change after that lays
+    them out.
     """
 
     counted = ("evaluated", "candidates", "covered")
+    part: int = PART
 
     def __init__(self, domain: Geometry, parameters: Mapping[str, object] | None = None, *, grid: Grid) -> None:
         super().__init__(domain)
@@ -228,8 +234,8 @@ class IndexedMics(Withholding):
         return Decision(covered, tuple(self._active.ids(np.array(rows))) if covered else (), words)
 
     def _put_in_all(self, entries: Arrivals) -> None:
-        """`pairwise` in one compiled pass, where there are many."""
-        if len(entries) < self.many or self._exact is not pairwise:
+        """`pairwise` in one compiled pass, where there are many, and not few beside those that are held."""
+        if self._exact is not pairwise or len(entries) < max(self.many, len(self._active) // self.part):
             super()._put_in_all(entries)
             return
         some, number = entries.filled(), self._active.next_number

@@ -231,9 +231,12 @@ class NegativeSpace(Withholding):
 
     Guarantee: the union of what is forwarded is the union of the live entries, in both modes; exact (below
     its cap of boxes) withholds everything that what is forwarded covers, approximate at least what one entry
-    covers. Cost of adding: a walk of the tree and O(hits) cuts; of withdrawing: subtracting what overlaps the
-    withdrawn one, and judging what it uncovered. Differs from the other methods that withhold: who covers whom
-    is not kept, so what a removal touches is judged again.
+    covers.
+    Cost of adding: a walk of the tree and O(hits) cuts; of withdrawing: subtracting what overlaps what went, and
+    judging what it uncovered; now and then O(n log n) for all n negative boxes, to merge them or to build their tree
+    anew, paid by as many cuts. Many at once, exact, are compiled passes as long as all that is active is cut out.
+    Differs from the other methods that withhold: who covers whom is not kept, so what a removal touches is judged
+    again.
 
     >>> space = NegativeSpace(Boxes.of([([0, 0], [1000, 1000])]))
     >>> s1, s2 = Boxes.of([([175, 180], [510, 680])]), Boxes.of([([405, 110], [840, 540])])

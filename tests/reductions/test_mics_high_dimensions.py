@@ -54,6 +54,7 @@ class AtOnce(IndexedMics):
     """Indexed mics that takes however few entries in together."""
 
     many = 1
+    part = 10**9
 
 
 PAIRWISE = {"mode": "indexed"}
@@ -80,7 +81,7 @@ def test_many_at_once_are_judged_as_one_by_one(seed: int) -> None:
     )
     domain, grid = Boxes.of([([0, 0], [15, 15])]), Grid.of(whole)
     at_once, one_by_one = (IndexedMics(domain, PAIRWISE, grid=grid) for _ in range(2))
-    at_once.many, one_by_one.many = 1, 10**9
+    at_once.many, one_by_one.many, at_once.part = 1, 10**9, 10**9
     live: list[str] = []
     space = BoxSpace((0, 0), (15, 15), boxes_max=2)
     for _ in range(12):
