@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress, pairwise
 
 import numpy as np
@@ -209,7 +209,7 @@ class EntryRows:
 
     def _take_in_by_groups(
         self, news: Arrivals, seeds: Words, rules: Rules, counts: Floats
-    ) -> tuple[list[tuple[str, list[int]]], Ints]:
+    ) -> tuple[Iterator[tuple[str, list[int]]], Ints]:
         """The numbers of who covers each that is covered, as long as all who did have one; and who must be struck."""
         number = self._next
         tree, firsts = self._beside(news)
@@ -220,11 +220,11 @@ class EntryRows:
         self._enter(news, firsts, number, ~covered)
         spans = zip(compress(news.ids, covered.tolist()), begins[covered].tolist(), ends[covered].tolist(), strict=True)
         numbers = by.tolist()
-        return [(id, numbers[begin:end]) for id, begin, end in spans], retired
+        return ((id, numbers[begin:end]) for id, begin, end in spans), retired
 
     def _named(self, numbers: Sequence[int]) -> tuple[str, ...]:
         """The entries of some numbers, each once: of two boxes of an entry one and the same may be the coverer."""
-        return tuple(self._ids[number] for number in dict.fromkeys(numbers))
+        return tuple(dict.fromkeys(map(self._ids.__getitem__, numbers)))
 
     def merge_in(self, news: Arrivals) -> tuple[Merged, dict[int, str], dict[str, Boxes]]:
         """Let entries of one box each join entries of one box, or take their place, as `merging_pass.py` says.

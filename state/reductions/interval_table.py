@@ -92,6 +92,21 @@ def closed(starts: Ints, ends: Ints, gap: int = 0) -> Ranges:
     return Ranges(starts[np.append(True, breaks)], ends[np.append(breaks, True)])
 
 
+def closed_in_order(starts: Ints, ends: Ints, gap: int = 0) -> Ranges:
+    """`closed`, of ranges that are sorted by start. Cost: one pass.
+
+    >>> closed_in_order(np.array([0, 2, 4]), np.array([3, 2, 5]))
+    Ranges.of([(0, 5)])
+    """
+    if len(starts) == 0:
+        return Ranges(starts, ends)
+    reach = np.maximum.accumulate(ends)
+    opens = np.empty(len(starts), bool)
+    opens[0] = True
+    np.greater(starts[1:] - reach[:-1], gap + 1, out=opens[1:])
+    return Ranges(starts[opens], reach[np.append(opens[1:], True)])
+
+
 def cells_of(ranges: Ranges) -> int:
     """How many cells the ranges hold (up to 2^63, which int64 is one too small for)."""
     return int((ranges.ends - ranges.starts).astype(np.uint64).sum()) + len(ranges)

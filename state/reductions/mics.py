@@ -43,6 +43,7 @@ from state.reductions.interval_table import (
     Journal,
     cells_of,
     closed,
+    closed_in_order,
     difference,
     inside,
     near,
@@ -91,6 +92,11 @@ class _News:
     sizes: Ints
     first: int
     """The number of the first entry; the others follow."""
+
+    @property
+    def columns(self) -> tuple[Ints, Ints, Ints]:
+        """Starts, ends and owners."""
+        return self.starts, self.ends, self.owners
 
     def by_number(self, numbers: Ints | None = None) -> dict[int, Ranges]:
         """The ranges of each entry, by its number: the next ones, or these."""
@@ -400,12 +406,14 @@ class Mics:
                 self._kept.pop(number, None)
             keep = ~np.isin(owners, old)
             starts, ends, owners = starts[keep], ends[keep], owners[keep]
-        starts = np.concatenate([starts, news.starts])
+        if len(starts):
+            starts, ends, owners = map(np.concatenate, zip((starts, ends, owners), news.columns, strict=True))
+        else:
+            starts, ends, owners = news.columns
         order = np.argsort(starts, kind="stable")
-        starts, ends = starts[order], np.concatenate([ends, news.ends])[order]
-        owners = np.concatenate([owners, news.owners])[order]
-        union = closed(starts, ends)
-        table = closed(union.starts, union.ends, self._gap) if self._gap else union
+        starts, ends, owners = starts[order], ends[order], owners[order]
+        union = closed_in_order(starts, ends)
+        table = closed_in_order(union.starts, union.ends, self._gap) if self._gap else union
         self._set(LiveRanges.of(starts, ends, owners), table, cells_of(union))
         self._rebuilds = min(self._rebuilds, REBUILDS_BEFORE_EDITS)
         if self._is_tuning_due(table != before):
@@ -415,6 +423,11 @@ class Mics:
 
     def _judge_all(self, table: Ranges, news: _News) -> None:
         """`_judge` for arrays."""
+        ends, some = np.cumsum(news.sizes), news.sizes > 0
+        if not len(table):  # as where everything is built anew
+            self._counts["ranges_apart"] += len(news.starts)
+            self._counts["entries_forwarded_whole"] += int(some.sum())
+            return
         held = inside(table, news.starts, news.ends)
         one = held & self._held_by_one(news.starts, news.ends)
         merged = ~held & near(table, news.starts, news.ends, self._gap)
@@ -423,8 +436,7 @@ class Mics:
         self._counts["ranges_merged"] += int(merged.sum())
         self._counts["ranges_apart"] += int((~held & ~merged).sum())
         sums = np.concatenate([[0], np.cumsum(held)])
-        ends = np.cumsum(news.sizes)
-        counts, some = sums[ends] - sums[ends - news.sizes], news.sizes > 0
+        counts = sums[ends] - sums[ends - news.sizes]
         self._counts["entries_covered_whole"] += int((some & (counts == news.sizes)).sum())
         self._counts["entries_covered_in_part"] += int(((counts > 0) & (counts < news.sizes)).sum())
         self._counts["entries_forwarded_whole"] += int((some & (counts == 0)).sum())
@@ -445,10 +457,10 @@ class Mics:
         """Choose the budget's gap anew, and bring the table to it."""
         assert self.parameters.budget is not None
         starts, ends, _ = self._live.columns()
-        union = closed(starts, ends)
+        union = closed_in_order(starts, ends)
         self._gap = widest_gap_within(union, self._excess_max(self.parameters.budget))
         self._tuned_at = self._covered
-        self._set(self._live, closed(union.starts, union.ends, self._gap), self._covered)
+        self._set(self._live, closed_in_order(union.starts, union.ends, self._gap), self._covered)
 
     # --- state
 
@@ -488,10 +500,11 @@ class Mics:
         ends = starts + lengths
         first, last = self.domain
         known = owners.max(initial=-1) < n_ids and starts.min(initial=first) >= first and ends.max(initial=last) <= last
-        if len(self._owners) != n_ids or at != len(blob) or not known or (starts > ends).any():
+        upright = not (starts > ends).any() and not (np.diff(starts) < 0).any()
+        if len(self._owners) != n_ids or at != len(blob) or not known or not upright:
             raise unreadable("mics state", f"{len(blob)} bytes do not add up")
-        union = closed(starts, ends)
-        table = closed(union.starts, union.ends, self._gap) if self._gap else union
+        union = closed_in_order(starts, ends)
+        table = closed_in_order(union.starts, union.ends, self._gap) if self._gap else union
         self._set(LiveRanges.of(starts, ends, owners), table, cells_of(union))
         self._rebuilds = 0
         return self

@@ -18,7 +18,7 @@ cut out. Left out: sending (figure 6 line 15, figure 9 line 16), which is the br
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import compress
 
@@ -36,7 +36,7 @@ from state.reductions.negative_space_approximate import ApproximateSpace, boxes_
 from state.reductions.negative_tree import NegativeTree
 from state.reductions.negative_tree import warm as warm_tree
 from state.reductions.parameters import NegativeSpaceSettings, read
-from state.reductions.reduction import Decision, Delta, Fate
+from state.reductions.reduction import Decision, Fate
 from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
@@ -286,17 +286,11 @@ class NegativeSpace(Withholding):
 
     # --- changes
 
-    def update(self, added: Mapping[str, Geometry], removed: Iterable[str] = ()) -> Delta:
-        """Apply one change as one step ([NEG08] figures 6 to 9).
-
-        Differs: entries are subscribed largest first, whatever their order in `added`; the new ones of a step
-        compete with the passive ones that it uncovered, so that the Delta is small and never repeats itself.
-        """
-        for id, boxes in added.items():
-            assert isinstance(boxes, Boxes)
-            assert (boxes.lows >= self._domain.lows).all(), f"{id} leaves the cube"
-            assert (boxes.highs <= self._domain.highs).all(), f"{id} leaves the cube"
-        return super().update(added, removed)
+    def _admit(self, news: Arrivals) -> None:
+        """All lie in the cube."""
+        boxes = news.boxes
+        inside = (boxes.lows >= self._domain.lows).all() and (boxes.highs <= self._domain.highs).all()
+        assert inside, "an entry leaves the cube"
 
     def _take_out(self, ids: Sequence[str]) -> dict[str, Boxes]:
         """Remove entries and give their space back; take out and return the passive entries touched."""

@@ -110,12 +110,16 @@ class Withholding(ABC):
         leaving += [id for id in known if id not in same]
         changed = {id: boxes for id, boxes in added.items() if id not in same} if same else added
         news = Arrivals.of(changed, self._domain.d)
+        self._admit(news)
         again, retired = self._take_out(leaving) if leaving else {}, self._counts["retired"]
         self._put_in_all(news.and_also(again).largest_first(self._domain))
         self._counts["promoted"] += sum(id in self._active for id in again)
         if leaving:
             self._settle()
         return self._delta(self.names_coverers and not leaving and self._counts["retired"] == retired)
+
+    def _admit(self, news: Arrivals) -> None:  # noqa: B027 most methods take what lies anywhere
+        """Assert what a method asks of entries that come, before anything is changed."""
 
     def _entry(self, id: str) -> Boxes | None:
         boxes = self._active.entries.get(id)
