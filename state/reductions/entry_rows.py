@@ -10,7 +10,15 @@ import numpy as np
 from state.arrays import Bools, Floats, Ints, Words
 from state.kernels import njit
 from state.reductions.arrivals import Arrivals
-from state.reductions.group_pass import COUNTS, NO_TREE, GroupTree, Nodes, judge_again, judge_box
+from state.reductions.group_pass import (
+    COUNTS,
+    NO_TREE,
+    GroupTree,
+    Nodes,
+    judge_again,
+    judge_box,
+    needed_of_each,
+)
 from state.reductions.judging import PAIRWISE, Rules
 from state.reductions.merging_pass import Merged
 from state.reductions.row_tree import LEAST, MOST, between
@@ -415,17 +423,30 @@ class EntryRows:
         `groups`: the coverers of each that stay; `gone`: the rows of `left` that were those of the others. Returns how
         many were judged, whether all of them are covered, and who covers each that is; `counts` go on.
         """
-        lows, highs = entries.boxes.lows, entries.boxes.highs
-        starts = np.array([self._start[id] for group in groups for id in group], np.int64)
         owners, _, nodes = self._question()
         done, whole, by, by_ends = judge_again(
-            self._points, owners, *nodes, rules, np.concatenate([lows, highs], axis=1), entries.sizes,
-            starts, _ends(groups), np.concatenate([left.lows, left.highs], axis=1),
+            self._points, owners, *nodes, rules, _rows(entries.boxes), entries.sizes,
+            self._starts_of(groups), _ends(groups), _rows(left),
             np.array([row for rows in gone for row in rows], np.int64), _ends(gone), seeds, counts,
         )  # fmt: skip
-        ends = by_ends[: done if whole else done - 1].tolist()
-        numbers = by[: ends[-1]].tolist() if ends else []
-        return int(done), bool(whole), [self._named(numbers[a:b]) for a, b in pairwise([0, *ends])]
+        return int(done), bool(whole), self._named_each(by, by_ends[: done if whole else done - 1])
+
+    def needed(self, entries: Arrivals, groups: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        """Of the coverers of each entry those that are needed, if that is soon seen."""
+        by, ends = needed_of_each(
+            self._points, self._owners[: self._n], _rows(entries.boxes), entries.sizes, self._starts_of(groups),
+            _ends(groups),
+        )  # fmt: skip
+        return self._named_each(by, ends)
+
+    def _starts_of(self, groups: Sequence[tuple[str, ...]]) -> Ints:
+        """Where the rows of all entries of some groups begin."""
+        return np.array([self._start[id] for group in groups for id in group], np.int64)
+
+    def _named_each(self, numbers: Ints, ends: Ints) -> list[tuple[str, ...]]:
+        """The entries of some numbers, cut up at the ends."""
+        each = numbers[: ends[-1] if len(ends) else 0].tolist()
+        return [self._named(each[a:b]) for a, b in pairwise([0, *ends.tolist()])]
 
     def _question(self) -> tuple[Ints, Ints, Nodes]:
         """The owners of all rows, room for as many, and the tree, if there is one to ask."""
@@ -502,6 +523,11 @@ class EntryRows:
             rows = np.arange(self._start[id], self._start[id] + len(boxes))
             assert self.boxes(rows) == boxes
             assert set(self.owners(rows)) <= {id}
+
+
+def _rows(boxes: Boxes) -> Ranks:
+    """Lows, then highs, of each box."""
+    return np.concatenate([boxes.lows, boxes.highs], axis=1)
 
 
 def _ends(lists: Sequence[Sequence[object]]) -> Ints:

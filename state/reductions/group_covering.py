@@ -4,6 +4,8 @@ An entry may have several disjoint boxes; it is covered iff each of them is ([RS
 
     A leaves; p is by {A, B}, q by {B, C}:  q is as it was; of p, B still covers all but what A had shared with it, and
     that part alone is judged: most often p stays withheld, by a mended group
+
+Nobody is in a group who could be left out, as far as that is soon seen: whoever is costs a judgement when it goes.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class GroupCovering(Withholding):
     its corners lies in one, a judgement by those that meet it. A removal judges again what it had been covering: of
     each what the removed one had covered of it, by the active boxes that meet that. So it costs what depends on the
     removed entry: where entries lie alone next to nothing; where they lie upon each other one is in as many groups, on
-    average, as a group has members. All of it is compiled, and a call takes many (`group_pass.py`). More entries
+    average, as a group has members, 3 to 4 in three dimensions. All of it is compiled, and a call takes many
+    (`group_pass.py`); who is in which group is noted in Python, some microseconds for each entry judged. More entries
     that lie no denser ask for no more judgements: `python -m benchmarks.reductions_flat` shows both.
     """
 
@@ -57,6 +60,8 @@ class GroupCovering(Withholding):
         self._gone: dict[str, list[int]] = {}
         """In the step under way: the withheld entries that are to be judged again, and who of `_left` covered them."""
         self._left = Boxes.empty(self._domain.d)
+        self._grown: dict[str, None] = {}
+        """In the step under way: the withheld entries that others' coverers were handed down to."""
 
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         group: dict[str, None] = {}
@@ -92,6 +97,8 @@ class GroupCovering(Withholding):
         if gone:
             self._judge_again(entries.where(again))
             self._gone = {}
+        if self._grown:
+            self._spare()
 
     def _running(self) -> Floats:
         """Counts for compiled code: what is added up goes on from what there is, so that sums round alike."""
@@ -109,6 +116,21 @@ class GroupCovering(Withholding):
                 float(counts[CAP_MAX]),
                 float(counts[CAP_SUM]),
             )
+
+    def _hand_down(self, id: str, group: tuple[str, ...]) -> None:
+        self._grown |= self._covers.get(id, {})
+        self._grown[id] = None
+        super()._hand_down(id, group)
+
+    def _spare(self) -> None:
+        """Let go who is not needed of groups that were handed down."""
+        some = {id: self._passive.entries[id] for id in self._grown if len(self._group.get(id, ())) > 1}
+        self._grown = {}
+        if not some:
+            return
+        groups = self._active.needed(Arrivals.of(some, self._domain.d), [self._group[id] for id in some])
+        for id, group in zip(some, groups, strict=True):
+            self._mend(id, group)
 
     # --- removals
 

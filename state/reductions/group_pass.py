@@ -39,8 +39,10 @@ from state.reductions.rspc import CAP, CORNER, ERROR, MADE, ROWS, STEP_NAMES, fo
 from state.space.boxes import Ranks
 from state.space.subtraction import COVERED, subtract
 
-MENDING_MAX = 1_000
+NEEDED_PIECES_MAX = 1_000
 """Pieces that it may take to see which of a group are needed."""
+SPARED_MAX = 64
+"""Rows of a group up to which each is tried to be left out."""
 NEAR_MAX = 1_024
 """Rows that meet a box that left up to which they are gone through for each entry that it had covered."""
 TRIALS, CAP_MAX, CAP_SUM, STEPS_FROM = 0, 1, 2, 3
@@ -141,6 +143,44 @@ def _judged(
 
 
 @njit
+def _needed(points: Ranks, rows: Ints, low: Ranks, high: Ranks) -> Ints:
+    """Of rows that cover a box, in their order, as few as cover it: none could be left out.
+
+    Whoever is in a group is asked for again when one of it goes: what is not needed costs that for nothing. All of the
+    rows where they are not seen to cover it, within some pieces; and of more than a few only what subtraction takes.
+    """
+    k, d = len(rows), len(low)
+    if k < 2:
+        return rows
+    lows, highs = np.empty((k, d), np.int64), np.empty((k, d), np.int64)
+    for i in range(k):
+        lows[i], highs[i] = points[rows[i], :d], points[rows[i], d:]
+    point, used = np.empty(d, np.int64), np.zeros(k, np.bool_)
+    found, _ = subtract(low, high, lows, highs, NEEDED_PIECES_MAX, point, used)
+    if found != COVERED:
+        return rows
+    rows, lows, highs = rows[used], lows[used], highs[used]
+    k = len(rows)
+    if k > SPARED_MAX:
+        return rows
+    i = 0
+    while i < k and k > 2:
+        # The one that is tried stands last; if it is not needed, it is there no more.
+        row, its_low, its_high = rows[i], lows[i].copy(), highs[i].copy()
+        for n in range(i, k - 1):
+            rows[n], lows[n], highs[n] = rows[n + 1], lows[n + 1], highs[n + 1]
+        found, _ = subtract(low, high, lows[: k - 1], highs[: k - 1], NEEDED_PIECES_MAX, point, used)
+        if found == COVERED:
+            k -= 1
+            continue
+        for n in range(k - 1, i, -1):
+            rows[n], lows[n], highs[n] = rows[n - 1], lows[n - 1], highs[n - 1]
+        rows[i], lows[i], highs[i] = row, its_low, its_high
+        i += 1
+    return rows[:k]
+
+
+@njit
 def judge_box(
     points: Ranks,
     owners: Ints,
@@ -177,7 +217,8 @@ def judge_box(
         return CORNER, found[:0].copy()
     if len(links):
         count = _meeting(points, owners, bounds, links, chain, stack, low, high, floor, ceiling, found)
-    return _judged(points, np.sort(found[:count]), rules, low, high, seed, point, figures)
+    step, cover = _judged(points, np.sort(found[:count]), rules, low, high, seed, point, figures)
+    return step, _needed(points, cover, low, high)
 
 
 @njit
@@ -212,19 +253,6 @@ def _seed_of_part(seed: np.uint64, low: Ranks, high: Ranks) -> np.uint64:
         state[0] ^= np.uint64(low[j])
         state[0] = following(state) ^ np.uint64(high[j])
     return following(state)
-
-
-@njit
-def _mended(points: Ranks, rows: Ints, low: Ranks, high: Ranks) -> Ints:
-    """Of rows that cover a box enough to cover it; all of them where that takes too long to see."""
-    d = len(low)
-    rows = np.unique(rows)
-    point, used = np.empty(d, np.int64), np.zeros(len(rows), np.bool_)
-    lows, highs = np.empty((len(rows), d), np.int64), np.empty((len(rows), d), np.int64)
-    for i in range(len(rows)):
-        lows[i], highs[i] = points[rows[i], :d], points[rows[i], d:]
-    found, _ = subtract(low, high, lows, highs, MENDING_MAX, point, used)
-    return rows[used] if found == COVERED else rows
 
 
 @njit
@@ -326,10 +354,35 @@ def judge_again(
                 if len(cover) == 0:
                     return i + 1, False, by, ends
                 rows, count = _more(rows, count, cover)
-            by, size = _more(by, size, owners[_mended(points, rows[:count], boxes[box, :d], boxes[box, d:])])
+            by, size = _more(by, size, owners[_needed(points, np.unique(rows[:count]), boxes[box, :d], boxes[box, d:])])
         ends[i] = size
         at, first_member, first_gone = at + sizes[i], member_ends[i], gone_ends[i]
     return len(sizes), True, by, ends
+
+
+@njit
+def needed_of_each(
+    points: Ranks, owners: Ints, boxes: Ranks, sizes: Ints, members: Ints, member_ends: Ints
+) -> tuple[Ints, Ints]:
+    """The owners of the rows that are needed of each withheld entry's coverers, with the ends of these.
+
+    Entries and coverers are given as to `judge_again`.
+    """
+    d = points.shape[1] // 2
+    by, size, ends = np.empty(8 * len(sizes), np.int64), 0, np.empty(len(sizes), np.int64)
+    rows, met = np.empty(64, np.int64), np.empty(64, np.int64)
+    at = first = 0
+    for i in range(len(sizes)):
+        rows, count = _rows_of(owners, members[first : member_ends[i]], rows, 0)
+        if count > len(met):
+            met = np.empty(len(rows), np.int64)
+        for box in range(at, at + sizes[i]):
+            low, high = boxes[box, :d], boxes[box, d:]
+            n = _meeting_of(points, rows[:count], low, high, met)
+            by, size = _more(by, size, owners[_needed(points, np.sort(met[:n]), low, high)])
+        ends[i] = size
+        at, first = at + sizes[i], member_ends[i]
+    return by, ends
 
 
 # --- anew ---------------------------------------------------------------------------------------------------

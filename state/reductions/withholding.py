@@ -31,8 +31,8 @@ from state.reductions.reduction import Decision, Delta, Fate
 from state.space.boxes import Boxes
 from state.space.packing import Geometry, PackedEntries, pack_numbers, unpack_entries, unpack_numbers
 
-FORMAT = 5
-"""5: `hybrid` subtracts the largest parts first; on a removal groups are mended instead of sought anew."""
+FORMAT = 6
+"""6: nobody is in a group who could be left out; before that groups were larger, and other ones."""
 MANY = 32
 """Entries that come together from which on one pass is the cheaper way."""
 EMPTY = Decision(True, reason="there is nothing in it")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.arrays import Bools
+from state.arrays import Bools, Ints
 from state.kernels import njit
 from state.space.boxes import Boxes, Ranks
 
@@ -41,6 +41,20 @@ def _largest_part(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> int:
 
 
 @njit
+def _holds_all(lows: Ranks, highs: Ranks, rows: Ints, low: Ranks, high: Ranks) -> bool:
+    """Whether one of some rows contains the box."""
+    for i in rows:
+        whole = True
+        for j in range(len(low)):
+            if lows[i, j] > low[j] or highs[i, j] < high[j]:
+                whole = False
+                break
+        if whole:
+            return True
+    return False
+
+
+@njit
 def subtract(
     low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, budget: int, point: Ranks, used: Bools
 ) -> tuple[int, int]:
@@ -48,7 +62,8 @@ def subtract(
 
     Implements the splitting of [NEG08] figure 4. Differs: depth first, so that a box that is not covered is known at
     its first uncovered piece and no more than 2m pieces a row are held at a time; and from each piece the row that
-    holds most of it is taken, so that pieces, and rows that take something away, are few.
+    holds most of it is taken, one that took something away already before others, where it contains the piece: so that
+    pieces, and rows that take something away, are few.
     Guarantee: COVERED and UNCOVERED (then `point` is uncovered) are exact; EXHAUSTED: more than `budget` pieces. The
     rows marked in `used` took something away; if COVERED, they cover the box without the others.
     Cost: O(m k) a piece. Returns also the number of pieces looked at.
@@ -59,6 +74,7 @@ def subtract(
     stack_low, stack_high = np.empty((size, m), np.int64), np.empty((size, m), np.int64)
     stack_low[0], stack_high[0] = low, high
     depth, pieces = 1, 0
+    taken, n_taken = np.empty(k, np.int64), 0
     piece_low, piece_high = np.empty(m, np.int64), np.empty(m, np.int64)
     while depth > 0:
         if pieces == budget:
@@ -66,11 +82,16 @@ def subtract(
         pieces += 1
         depth -= 1
         piece_low[:], piece_high[:] = stack_low[depth], stack_high[depth]
+        if _holds_all(lows, highs, taken[:n_taken], piece_low, piece_high):
+            continue
         i = _largest_part(lows, highs, piece_low, piece_high)
         if i < 0:
             point[:] = piece_low
             return UNCOVERED, pieces
-        used[i] = True
+        if not used[i]:
+            used[i] = True
+            taken[n_taken] = i
+            n_taken += 1
         for j in range(m):
             if piece_low[j] < lows[i, j]:
                 stack_low[depth], stack_high[depth] = piece_low, piece_high

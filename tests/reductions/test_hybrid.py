@@ -107,6 +107,28 @@ def _drawn(random: Random, last: int) -> Boxes:
     return Boxes.of([box, beside])
 
 
+def test_nobody_is_in_a_group_who_could_be_left_out() -> None:
+    """However an entry came by its group: by its own judgement, handed down, or mended when one of it went."""
+    random, domain = Random(7), Boxes.of([([0, 0], [60, 60])])
+    hybrid = Hybrid(domain)
+    live: list[str] = []
+    shared = 0
+    for step in range(60):
+        added = {f"e{step}.{i}": _drawn(random, 60) for i in range(random.choice([1, 10, 50]))}
+        hybrid.update(added, random.sample(live, min(len(live), 15)))
+        live = list(hybrid._active.entries | hybrid._passive.entries)
+        for id, group in hybrid._group.items():
+            boxes = hybrid._passive.entries[id]
+            if any(len(each) > 1 for each in (boxes, *(hybrid._active.entries[member] for member in group))):
+                continue  # of two boxes of an entry one may be needed, and the other one do for somebody else's
+            shared += len(group) > 2
+            for member in group:
+                others = [hybrid._active.entries[other] for other in group if other != member]
+                assert not covers(Boxes.concatenated(others, 2), boxes.lows[0], boxes.highs[0], 10_000)
+    assert hybrid.stats()["retired"] > 10
+    assert shared > 100
+
+
 def test_the_same_in_any_process() -> None:
     """Processes with other string hashes come to the same deltas and bytes."""
     assert_same_in_any_process("tests.reductions.test_hybrid")
