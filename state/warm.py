@@ -23,6 +23,8 @@ from state.matchers.bitmap import warm as warm_bitmap
 from state.names import FORMAT_HEADER
 from state.reductions.catalogue import create, restore
 from state.reductions.entry_rows import warm as warm_rows
+from state.reductions.group_covering import GroupCovering
+from state.reductions.group_covering import warm as warm_groups
 from state.reductions.negative_space import warm as warm_negative_space
 from state.reductions.parameters import forwards_ranges, range_cap
 from state.reductions.withholding import MANY
@@ -84,6 +86,8 @@ def _warm_control(event_type: EventType) -> None:
     reduction.update({"a": entry, "b": entry})
     reduction.update({}, ["a"])
     reduction.update({str(i): entry for i in range(MANY)})
+    if isinstance(reduction, GroupCovering):
+        warm_groups()
     restore(event_type, domain, reduction.encode())
     side = empty_side(event_type, Wordings(event_type), forwards_ranges(event_type))
     for wording in (None, everything):

@@ -17,6 +17,7 @@ import numpy as np
 
 from state.arrays import Floats, Words
 from state.reductions.arrivals import Arrivals
+from state.reductions.entry_rows import EntryRows
 from state.reductions.group_pass import CAP_MAX, CAP_SUM, COUNTS, STEPS_FROM, TRIALS
 from state.reductions.judging import Rules
 from state.reductions.reduction import Decision
@@ -208,3 +209,10 @@ def _count(counts: Counts, verdict: Verdict) -> None:
     if verdict.step == "cap":
         counts["cap_error_max"] = max(counts["cap_error_max"], verdict.error)
         counts["cap_error_sum"] += verdict.error
+
+
+def warm() -> None:
+    """Compile or load the kernel that is asked only where coverers are handed down."""
+    rows, box = EntryRows(1), Boxes.of([([0], [1])])
+    rows.add("a", box)
+    rows.needed(Arrivals.of({"b": box}, 1), [("a",)])

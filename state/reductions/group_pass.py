@@ -1,8 +1,9 @@
 """Entries judged by compiled passes over the active rows and their tree: what `group_covering.py` asks for.
 
-    judge_box     is one box covered?  inside one row ──> a corner in no row ──> `judge` by the rows that meet it
-    judge_again   withheld entries, some of whose coverers left: of each only what these had covered
-    take_in       entries one after another: covered ones join a group, any other the tree, and what lies inside leaves
+    judge_box       is one box covered?  inside one row ──> a corner in no row ──> `judge` by the rows that meet it
+    judge_again     withheld entries, some of whose coverers left: of each only what these had covered
+    needed_of_each  who of groups that were handed down could not be left out
+    take_in         entries one after another: covered ones join a group, others the tree; what lies inside leaves
 
         P was covered by A, B, C, and A leaves:          ┌─P──────────────┐
         P without A is covered by B and C still, so      │ B  ┌A∩P┐   C   │     judged: A∩P, by what meets it;

@@ -10,9 +10,10 @@ add and ids to remove. The neighbour applies a delta as one step, additions befo
 An entry's boxes, or ranges, share no point: filters give them so, and what counts hits relies on it. An entry may be
 empty: a filter clipped to a cube that it does not meet.
 
-Two families share the interface. *Box* reductions (none, covering, negative-space, probabilistic, hybrid) take and
-forward `Boxes`, an entry going whole under its own id. *Range* reductions (mics) take and forward `Ranges`, and a
-forwarded entry is one Hilbert range whose id is made from its ends: anonymous, as in [MICS09].
+Two families share the interface. *Box* reductions (none, covering, merging, negative-space, probabilistic, hybrid) take
+and forward `Boxes`, an entry going whole under its own id, or joined with others by merging. *Range* reductions (mics)
+take and forward `Ranges`, and a forwarded entry is one Hilbert range whose id is made from its ends: anonymous, as in
+[MICS09].
 """
 
 from __future__ import annotations
