@@ -312,8 +312,7 @@ def judge_again(
     Returns how many were judged, whether all of them are covered (else the last is not), and the owners of the rows
     that cover each, with the ends of these.
     Cost: what meets a box that left is looked up once, unless it is much; of each box of an entry, a judgement of what
-    it shares with each of its boxes that left, by what meets that; then its group, few rows, is subtracted from it, so
-    that it does not grow.
+    it shares with each of its boxes that left, by what meets that; then who of its group, few rows, is needed.
     """
     n = points.shape[1]
     d = n // 2
