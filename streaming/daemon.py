@@ -26,6 +26,9 @@ CONTROL_NICENESS = 5
 if __name__ == "__main__":
     if os.environ.get(QUERY_VARIABLE) == "control":
         os.nice(CONTROL_NICENESS)
+        # workers inherit it. In a batch entries come into being by the hundred thousand and refer to nothing that
+        # refers to them; after every task PySpark collects by itself
+        gc.disable()
     shared = os.environ.get(WARM_VARIABLE)
     if shared:
         config = from_shared(shared.encode())
