@@ -7,7 +7,7 @@ import os
 
 from pyspark.daemon import manager
 
-from streaming import code_archive
+from streaming import allocator, code_archive
 
 code_archive.restore()  # before anything with kernels is imported
 
@@ -26,6 +26,8 @@ CONTROL_NICENESS = 5
 if __name__ == "__main__":
     if os.environ.get(QUERY_VARIABLE) == "control":
         os.nice(CONTROL_NICENESS)
+    else:
+        allocator.keep()
     shared = os.environ.get(WARM_VARIABLE)
     if shared:
         config = from_shared(shared.encode())
