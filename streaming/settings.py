@@ -41,9 +41,10 @@ OUTPUT = "topic string, key binary, value binary, headers array<struct<key: stri
 ROUTED = f"{OUTPUT}, partition int"
 """Those of the route query, each with its lane; null: Kafka chooses."""
 BESIDE_HEAP = "8g"
-"""What a JVM may take beside its heap, where Arrow has what goes to Python and back: by default as much as the heap. All
-states that a task touches go in one piece, which doubles as it grows: 2 GB were not enough for 1,000,000 subscriptions.
-It is memory only while it is used.
+"""What a JVM may take beside its heap, where Arrow has what goes to Python and back; by default as much as the heap.
+
+All states that a task touches go in one piece, which doubles as it grows: 2 GB were not enough for 1,000,000
+subscriptions. It is memory only while it is used.
 """
 CLASS_PATH = "spark.driver.extraClassPath"
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
