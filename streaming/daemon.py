@@ -7,7 +7,7 @@ import os
 
 from pyspark.daemon import manager
 
-from streaming import code_archive
+from streaming import allocator, code_archive
 
 code_archive.restore()  # before anything with kernels is imported
 
@@ -26,6 +26,11 @@ CONTROL_NICENESS = 5
 if __name__ == "__main__":
     if os.environ.get(QUERY_VARIABLE) == "control":
         os.nice(CONTROL_NICENESS)
+        # workers inherit it. In a batch entries come into being by the hundred thousand and refer to nothing that
+        # refers to them; after every task PySpark collects by itself
+        gc.disable()
+    else:
+        allocator.keep()
     shared = os.environ.get(WARM_VARIABLE)
     if shared:
         config = from_shared(shared.encode())

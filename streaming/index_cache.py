@@ -13,7 +13,6 @@ So a lost, old or damaged index can delay a publication, never misroute it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import time
 from collections import defaultdict
@@ -50,6 +49,7 @@ from state.routing.snapshot import Snapshot
 from state.signing import signed
 from state.space.encodings.schemas import Schemas
 from state.space.grid import Grid
+from streaming import allocator
 from streaming.boot import Boot
 from streaming.host_index import HostIndex, Place, folder_for
 from streaming.progress import Committed
@@ -246,12 +246,6 @@ def _join(junction: Junction, loaded: Mapping[Key, Loaded], held: Mapping[Key, H
     assert all(junction.stamp(key) == one.holding.stamp for key, one in loaded.items()), "not what was read"
 
 
-def _give_back() -> None:
-    """Give memory that was needed for building back to the system, where the allocator can be asked to."""
-    with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def _batch(epoch: str) -> int:
     return int(epoch.partition(".")[2])
 
@@ -439,7 +433,7 @@ class IndexCache:
             held.say_faults(place, junction)
             host.put(place, junction, {**here, **{key.part: (one.epoch, one.holding) for key, one in loaded.items()}})
             del junction, loaded
-            _give_back()
+            allocator.give_back()
         return ""
 
     def _loaded(

@@ -1,12 +1,15 @@
 """The state of a part as bytes: what it was when it was last sealed, and what it has heard since.
 
-    format | lengths | sealed: everything, packed and compressed | length | step | length | step | ...
-                                                                   └ the messages of one batch, as they were applied
+    format | lengths | sealed: everything, packed and compressed | lengths | step | all since | lengths | step | ...
+                                                                             └ the messages of one batch, as applied
 
 The core is deterministic, so that what was sealed and what came since *is* the state. A step is appended, and nothing
 before it is written anew: packing costs what the change is. Once what was heard is longer than a share of what was
 packed, everything is sealed again: what is packed is so at most some `share + 1` times what was heard. What is small
 is sealed at every step: who has not seen a step would have to repeat it, and that costs more than unpacking a little.
+
+A long step is compressed as well; that everything is sealed anew depends on how long steps are before that, so `all
+since` counts them so.
 
 Why zstd: entries of a part look much alike. What LZ4 makes half as long zstd makes a third, at half the speed, which
 is still a small part of what packing costs. It is the same bytes for the same state and library; with another library
@@ -46,12 +49,17 @@ SEALED_MIN = 16 * 1024
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of state, packed and not compressed, whose parts a process keeps; unpacked they take many times as much."""
 STAMP_BYTES = 16
+COMPRESSED_MIN = 512
+"""Bytes of a step that are worth compressing."""
 WHAT = "the state of a part"
 COMPRESSED_MAX = 2**15
 """Bytes that zstd makes one of, at most: a damaged length must not ask for all the memory there is."""
 _codec = pyarrow.Codec("zstd", compression_level=1)
 _HEAD = struct.Struct("<BII")
-_LENGTH = struct.Struct("<I")
+_LENGTHS = struct.Struct("<II")
+"""Of a step: as it is kept, and before it was compressed; 0: it is not compressed."""
+_SINCE = struct.Struct("<I")
+"""Behind each step: bytes of all steps so far, before they were compressed."""
 _steps = msgspec.msgpack.Decoder(list[bytes])
 Heard = Change | Resync
 """What a part goes by; everything else that it is told changes nothing in it."""
@@ -86,11 +94,18 @@ def opened(format: int, blob: bytes, what: str = WHAT) -> tuple[bytes, int]:
 def weight(blob: bytes) -> int:
     """How many bytes a state is before it is compressed.
 
-    >>> weight(sealed(3, bytes(1000)) + b"steps")
-    1005
+    >>> weight(grown(sealed(3, bytes(1000)), b"step", least=0))
+    1004
     """
     _, size, length = _HEAD.unpack_from(blob)
-    return int(size) + len(blob) - _HEAD.size - int(length)
+    return int(size) + _since(blob, _HEAD.size + int(length))
+
+
+def _since(blob: bytes, at: int) -> int:
+    """Bytes of the steps from a place on, before they were compressed."""
+    if len(blob) < at + _LENGTHS.size + _SINCE.size:
+        return 0
+    return int(_SINCE.unpack_from(blob, len(blob) - _SINCE.size)[0])
 
 
 def packed(heard: Sequence[Heard]) -> bytes:
@@ -106,22 +121,40 @@ def stamped(stamp: bytes, step: bytes) -> bytes:
 def grown(blob: bytes, step: bytes, share: int = SEALED_SHARE, least: int = SEALED_MIN) -> bytes | None:
     """The state with one more step; None: it is time to seal it."""
     _, size, length = _HEAD.unpack_from(blob)
-    if size < least or share * (len(blob) - _HEAD.size - length + len(step)) > size:
+    since = _since(blob, _HEAD.size + length) + len(step)
+    if size < least or share * since > size:
         return None
-    return blob + _LENGTH.pack(len(step)) + step
+    is_long = len(step) >= COMPRESSED_MIN
+    kept = _codec.compress(step, asbytes=True) if is_long else step
+    return b"".join([blob, _LENGTHS.pack(len(kept), len(step) if is_long else 0), kept, _SINCE.pack(since)])
 
 
 def steps(blob: bytes, at: int) -> list[tuple[bytes, list[Heard]]]:
     """The steps from a place on, packed and unpacked."""
     found = []
     while at < len(blob):
-        end = at + _LENGTH.size + (_LENGTH.unpack_from(blob, at)[0] if at + _LENGTH.size <= len(blob) else len(blob))
-        if end > len(blob):
-            raise formats.unreadable(WHAT, f"a step is cut short: {len(blob)} bytes, {end} expected")
-        step = blob[at + _LENGTH.size : end]
+        whole = at + _LENGTHS.size <= len(blob)
+        length, size = _LENGTHS.unpack_from(blob, at) if whole else (len(blob), 0)
+        begin, end = at + _LENGTHS.size, at + _LENGTHS.size + length
+        if end + _SINCE.size > len(blob):
+            raise formats.unreadable(WHAT, f"a step is cut short: {len(blob)} bytes, {end + _SINCE.size} expected")
+        step = _expanded(blob[begin:end], size)
         found.append((step, _read(step)))
-        at = end
+        at = end + _SINCE.size
     return found
+
+
+def _expanded(kept: bytes, size: int) -> bytes:
+    """A step as it was heard; `size`: its bytes, 0 where it is not compressed."""
+    if not size:
+        return kept
+    if size > COMPRESSED_MAX * len(kept):
+        raise formats.unreadable(WHAT, f"a step of {size} bytes compressed to {len(kept)}")
+    try:
+        step: bytes = _codec.decompress(kept, size, asbytes=True)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise formats.unreadable(WHAT, str(error)) from error
+    return step
 
 
 def _read(step: bytes) -> list[Heard]:

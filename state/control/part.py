@@ -56,7 +56,7 @@ from state.space.boxes import Boxes
 from state.space.packing import Geometry, Packed, geometries, pack, pack_each, unpack
 from state.space.ranges import Ranges
 
-FORMAT = 7
+FORMAT = 8
 """Of the state; to be counted up as well when a reduction packs its own state in another way."""
 LOCAL = ""
 """The interface of this broker's own clients and publishers."""

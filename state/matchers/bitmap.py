@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from state.arrays import Bools, Ints, Words
 from state.matchers.matcher import Matches, as_points, owned
 from state.matchers.order import BLOCK, CURVE_DIMENSIONS
-from state.matchers.scan import Found, bury, collect, collect_few, mark, scan_boxes, united
+from state.matchers.scan import Found, bury, collect_few, scan_boxes, united
+from state.matchers.scan_ahead import collect, mark
 from state.matchers.segment import ADDRESS, CELLS_MAX, Rows, Segment, build_segments, by_cells, check, locate, unpacked
 from state.shelf import Array, Shelf
 from state.space.boxes import Boxes, Ranks

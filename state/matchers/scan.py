@@ -1,4 +1,6 @@
-"""The kernels of the bitmap matcher: a batch of events against one segment, and the union of what segments found.
+"""The kernels of the bitmap matcher: events against one segment one by one, and the union of what segments found.
+
+Many events are taken together, as far as that pays, by `state/matchers/scan_ahead.py`.
 
 The inner loops do not branch on what cannot be foretold: words of all dimensions are AND-ed before they are looked at,
 and a candidate is written first and counted only if its corners hold it.
@@ -24,27 +26,8 @@ OR_CELLS_MAX = 8
 """An imprecise publication over more cells of a dimension than this is not looked up there, only compared."""
 
 
-def collect(segment: Segment, points: Ranks, rows: Rows, order: Ints, low: int, high: int, alone: bool) -> Found:
-    """Return (starts, ends, ids): `ids[starts[e] : ends[e]]` own the boxes of one segment that hold point e.
-
-    If the segment is alone they are sorted, each once; else in the order of storage, for `united` sorts them. All are
-    of low .. high. Points are taken in the given order.
-    """
-    starts, ends = np.empty(len(points), np.int64), np.empty(len(points), np.int64)
-    # numpy asks for large pages, numba does not: of many matches the writing of fresh memory is the greater segment.
-    ids = np.empty(segment.size() + 2 * len(points), np.int64)
-    done, used = 0, 0
-    while True:
-        done, used = _collect(segment, points, rows, order, low, high, alone, starts, ends, ids, done, used)
-        if done == len(order):
-            return starts, ends, ids[:used]
-        larger = np.empty(2 * len(ids), np.int64)
-        larger[:used] = ids[:used]
-        ids = larger
-
-
 @njit
-def _collect(
+def collect_each(
     segment: Segment,
     points: Ranks,
     rows: Rows,
@@ -58,7 +41,12 @@ def _collect(
     done: int,
     used: int,
 ) -> tuple[int, int]:
-    """Go on with point order[done] until all are done, or there is no room for every box to match; say how far."""
+    """Write for point e where in `ids` the owners begin and end whose boxes in one segment hold it: starts[e], ends[e].
+
+    If the segment is alone they are sorted, each once; else in any order, for `united` sorts them. All are of
+    low .. high. Goes on with point order[done] until all are done, or there is no room for every box to match; says
+    how far, and how many ids are used.
+    """
     # Arrays are taken out of the tuple once, since each access to a field counts references. Flat and unsigned,
     # an index is one addition; signed, it is first tested for being negative.
     owners, alive, summary, reach = segment.owners, segment.alive, segment.summary, segment.reach
@@ -104,7 +92,7 @@ def _collect(
 
 @njit
 def collect_few(places: Ints, points: Ranks, out: Ints) -> int:
-    """`collect` and `united` in one call for all segments, given by their addresses: with few points, calls cost most.
+    """`collect_each` and `united` in one call for all segments, given by their addresses: of few points, it costs most.
 
     Writes pairs into the rows of `out`, points and owners, and returns how many there are; if that is more than `out`
     has room for, nothing is written. To make arrays and hand them out would cost more than all else here.
@@ -120,7 +108,7 @@ def collect_few(places: Ints, points: Ranks, out: Ints) -> int:
         while done < n:
             if used + len(segment.owners) > len(ids):
                 ids = _grown(ids, used, len(segment.owners) + 2 * n)
-            done, used = _collect(segment, points, rows, order, 0, -1, False, starts[k], ends[k], ids, done, used)
+            done, used = collect_each(segment, points, rows, order, 0, -1, False, starts[k], ends[k], ids, done, used)
     first, end, found = _merged(starts, ends, ids[:used], np.empty(used, np.int64))
     if len(found) <= out.shape[1]:
         for e in range(n):
@@ -130,7 +118,7 @@ def collect_few(places: Ints, points: Ranks, out: Ints) -> int:
 
 
 @njit
-def mark(segment: Segment, points: Ranks, rows: Rows, order: Ints, found: Bools) -> None:
+def mark_each(segment: Segment, points: Ranks, rows: Rows, order: Ints, found: Bools) -> None:
     """Set `found[e]` where a box of one segment holds point e; a point that is set already is left out."""
     alive, summary, reach = segment.alive, segment.summary, segment.reach
     bits, begins = segment.bits, segment.starts

@@ -287,6 +287,26 @@ def _rows_of(owners: Ints, starts: Ints, rows: Ints, count: int) -> tuple[Ints, 
 
 
 @njit
+def _share(one: Ints, other: Ints, low: Ints, high: Ints) -> bool:
+    """Write what two boxes share; whether that is anything."""
+    d, meets = len(low), True
+    for j in range(d):
+        low[j], high[j] = max(one[j], other[j]), min(one[d + j], other[d + j])
+        meets &= low[j] <= high[j]
+    return meets
+
+
+@njit
+def _keep_near(near: Ints, held: int, found: Ints, ends: Ints) -> tuple[Ints, int]:
+    """Keep what meets a box behind the first `held` of `near`, unless it is much; `ends`: where it begins and ends."""
+    ends[0] = held
+    if len(found) <= NEAR_MAX:
+        near, held = _more(near, held, np.sort(found))
+        ends[1] = held
+    return near, held
+
+
+@njit
 def judge_again(
     points: Ranks,
     owners: Ints,
@@ -328,20 +348,13 @@ def judge_again(
         for box in range(at, at + sizes[i]):
             rows, count = _rows_of(owners, members[first_member : member_ends[i]], rows, 0)
             for g in gone[first_gone : gone_ends[i]]:
-                meets = True
-                for j in range(d):
-                    low[j], high[j] = max(boxes[box, j], left[g, j]), min(boxes[box, d + j], left[g, d + j])
-                    meets &= low[j] <= high[j]
-                if not meets:
+                if not _share(boxes[box], left[g], low, high):
                     continue
                 if near_ends[g, 0] == NONE:
                     met = _meeting(
                         points, owners, bounds, links, chain, stack, left[g, :d], left[g, d:], floor, ceiling, found
                     )
-                    near_ends[g, 0] = held
-                    if met <= NEAR_MAX:
-                        near, held = _more(near, held, np.sort(found[:met]))
-                        near_ends[g, 1] = held
+                    near, held = _keep_near(near, held, found[:met], near_ends[g])
                 if near_ends[g, 1] == NONE:
                     met = _meeting(points, owners, bounds, links, chain, stack, low, high, floor, ceiling, found)
                     asked = np.sort(found[:met])

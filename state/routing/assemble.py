@@ -108,14 +108,14 @@ class Assembly:
         envelopes = self._envelopes
         rows, topics, extras = (np.concatenate(columns) for columns in zip(*alike, strict=True))
         order = _sorted(rank[topics], len(rank), _sorted(rows, len(envelopes), np.arange(len(rows))))
-        rows, topics, extras = rows[order], topics[order], np.ascontiguousarray(extras[order])
+        sorted_rows, sorted_topics, sorted_extras = np.empty_like(rows), np.empty_like(topics), np.empty_like(extras)
         sizes = np.empty(len(rows), np.int64)
-        most = _sized(
-            rows, extras, envelopes.kept_bytes, envelopes.kept_counts, self._headers.pool_at,
-            sum(len(name.encode()) for name in names), sizes,
+        most = _ordered(
+            order, rows, topics, extras, envelopes.kept_bytes, envelopes.kept_counts, self._headers.pool_at,
+            sum(len(name.encode()) for name in names), sorted_rows, sorted_topics, sorted_extras, sizes,
         )  # fmt: skip
         assert most + RECORD_OVERHEAD_BYTES <= OUTPUT_BYTES_MAX, "what would not fit is refused before it is copied"
-        return _Alike(names, rows, topics, extras, sizes)
+        return _Alike(names, sorted_rows, sorted_topics, sorted_extras, sizes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, some 16 MB at a time; of a batch that cannot be built all rows that can, and the others failed."""
@@ -182,17 +182,23 @@ def _sorted(keys: Ints, limit: int, order: Ints) -> Ints:
 
 
 @njit
-def _sized(
-    rows: Ints, extras: Ints, kept_bytes: Ints, kept_counts: Ints, pool_at: Offsets, name_bytes: int, sizes: Ints
-) -> int:
-    """Write the bytes of key, value and headers of each output row; return the most, with what headers add."""
+def _ordered(
+    order: Ints, rows: Ints, topics: Ints, extras: Ints, kept_bytes: Ints, kept_counts: Ints, pool_at: Offsets,
+    name_bytes: int, to_rows: Ints, to_topics: Ints, to_extras: Ints, sizes: Ints,
+) -> int:  # fmt: skip
+    """Put rows in order, with the bytes of key, value and headers of each; return the most, with what headers add."""
     most = 0
-    for i in range(len(rows)):
-        size = kept_bytes[rows[i]] + name_bytes
+    for i in range(len(order)):
+        at = order[i]
+        row = rows[at]
+        to_rows[i], to_topics[i] = row, topics[at]
+        size = kept_bytes[row] + name_bytes
         for j in range(extras.shape[1]):
-            size += pool_at[extras[i, j] + 1] - pool_at[extras[i, j]]
+            place = extras[at, j]
+            to_extras[i, j] = place
+            size += pool_at[place + 1] - pool_at[place]
         sizes[i] = size
-        most = max(most, size + HEADER_OVERHEAD_BYTES * (kept_counts[rows[i]] + extras.shape[1]))
+        most = max(most, size + HEADER_OVERHEAD_BYTES * (kept_counts[row] + extras.shape[1]))
     return most
 
 
@@ -212,14 +218,48 @@ class _Headers:
         pool = pa.concat_arrays(outgoing.extra_values) if outgoing.extra_values else pa.array([], pa.binary())
         self.pool, self.pool_at = column(pool)
         self.pool_sizes = np.diff(self.pool_at)
-        self.alike = _alike_named(self.kept, self.kept_counts, self.name_at, self.names)
-        """How many headers each row has, where all rows have headers of the same names; -1 where they differ."""
+        self.alike = envelopes.alike
+        self._named: dict[tuple[str, ...], tuple[Offsets, Bytes]] = {}
+        """By names of extra headers: where the names of some rows that are alike begin, and these."""
 
     def build(self, rows: Ints, names: tuple[str, ...], extras: Ints) -> pa.Array:
         """The header lists of these output rows."""
-        encoded = [name.encode() for name in names]
-        block = np.frombuffer(b"".join(encoded), np.uint8)
-        block_at = np.cumsum([0, *map(len, encoded)])
+        make = self._alike if self.alike >= 0 and not len(self.null) else self._each
+        offsets, name_at, out_names, value_at, out_values, null = make(rows, names, extras)
+        flat = pa.StructArray.from_arrays(
+            [_strings(pa.string(), name_at, out_names, _NO_NULLS), _strings(pa.binary(), value_at, out_values, null)],
+            fields=list(HEADER),
+        )
+        return pa.ListArray.from_arrays(pa.array(offsets), flat)
+
+    def _alike(self, rows: Ints, names: tuple[str, ...], extras: Ints) -> _Lists:
+        """Of rows that pass on headers of the same names, none of them null."""
+        n, slots = len(rows), self.alike + len(names)
+        value_at = np.empty(n * slots + 1, np.int32)
+        size = _place_alike(rows, self.alike, self.value_at, extras, self.pool_at, value_at)
+        assert size < 2**31, "a column of Arrow holds 2 GB"
+        values = np.empty(size, np.uint8)
+        _copy_alike(rows, self.alike, self.value_at, self.values, extras, self.pool_at, self.pool, value_at, values)
+        return _Lists(np.arange(n + 1, dtype=np.int32) * np.int32(slots), *self._names_of(n, names), value_at, values)
+
+    def _names_of(self, n: int, names: tuple[str, ...]) -> tuple[Offsets, Bytes]:
+        """Where the names of n such rows begin, with those of the extra headers, and the names: made once for many."""
+        block, block_at = _block(names)
+        first, end = self.name_at[0], self.name_at[self.alike]
+        text = np.concatenate([self.names[first:end], block])
+        within = np.concatenate([self.name_at[: self.alike] - first, end - first + block_at[:-1]]).astype(np.int32)
+        if names not in self._named or len(self._named[names][0]) < n * len(within) + 1:
+            name_at = np.empty(n * len(within) + 1, np.int32)
+            before = np.arange(n, dtype=np.int32) * np.int32(len(text))
+            np.add(before[:, None], within, out=name_at[:-1].reshape(n, len(within)))
+            name_at[-1] = n * len(text)
+            self._named[names] = name_at, np.tile(text, n)
+        name_at, every = self._named[names]
+        return name_at[: n * len(within) + 1], every[: n * len(text)]
+
+    def _each(self, rows: Ints, names: tuple[str, ...], extras: Ints) -> _Lists:
+        """Of any rows."""
+        block, block_at = _block(names)
         counts = self.kept_counts[rows]
         first = self.kept_end[rows] - counts
         offsets = np.zeros(len(rows) + 1, np.int32)
@@ -233,29 +273,28 @@ class _Headers:
             extras, self.pool_at, self.pool, value_at, out_values, null,
         )  # fmt: skip
         assert value_at[-1] == value_bytes
-        if self.alike >= 0:
-            name_at, out_names = self._names_of(len(rows), block, block_at)
-        else:
-            name_bytes = int(self.envelopes.kept_names[rows].sum()) + len(block) * len(rows)
-            name_at, out_names = np.empty(slots + 1, np.int32), np.empty(name_bytes, np.uint8)
-            _fill_names(self.kept, first, counts, self.name_at, self.names, block, block_at, name_at, out_names)
-            assert name_at[-1] == name_bytes
-        flat = pa.StructArray.from_arrays(
-            [_strings(pa.string(), name_at, out_names, _NO_NULLS), _strings(pa.binary(), value_at, out_values, null)],
-            fields=list(HEADER),
-        )
-        return pa.ListArray.from_arrays(pa.array(offsets), flat)
+        name_bytes = int(self.envelopes.kept_names[rows].sum()) + len(block) * len(rows)
+        name_at, out_names = np.empty(slots + 1, np.int32), np.empty(name_bytes, np.uint8)
+        _fill_names(self.kept, first, counts, self.name_at, self.names, block, block_at, name_at, out_names)
+        assert name_at[-1] == name_bytes
+        return _Lists(offsets, name_at, out_names, value_at, out_values, null)
 
-    def _names_of(self, n: int, block: Bytes, block_at: Ints) -> tuple[Offsets, Bytes]:
-        """Where the names of n rows begin that all have the same, with those of the extra headers, and the names."""
-        first, end = self.name_at[0], self.name_at[self.alike]
-        text = np.concatenate([self.names[first:end], block])
-        within = np.concatenate([self.name_at[: self.alike] - first, end - first + block_at[:-1]]).astype(np.int32)
-        name_at = np.empty(n * len(within) + 1, np.int32)
-        before = np.arange(n, dtype=np.int32) * np.int32(len(text))
-        np.add(before[:, None], within, out=name_at[:-1].reshape(n, len(within)))
-        name_at[-1] = n * len(text)
-        return name_at, np.tile(text, n)
+
+class _Lists(NamedTuple):
+    """Lists of headers: where each row's begin, and names and values, each with where they begin."""
+
+    offsets: Offsets
+    name_at: Offsets
+    names: Bytes
+    value_at: Offsets
+    values: Bytes
+    null: Bools = _NO_NULLS
+
+
+def _block(names: tuple[str, ...]) -> tuple[Bytes, Ints]:
+    """Names one behind the other, and where each begins."""
+    encoded = [name.encode() for name in names]
+    return np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([0, *map(len, encoded)])
 
 
 def _strings(kind: pa.DataType, offsets: Offsets, data: Bytes, null: Bools) -> pa.Array:
@@ -273,24 +312,42 @@ def fixed(rows: Bytes) -> pa.Array:
 
 
 @njit
-def _alike_named(kept: Offsets, counts: Ints, name_at: Offsets, names: Bytes) -> int:
-    """How many headers each row has, if all have headers of the same names and keep them all; else -1."""
-    if len(counts) == 0 or len(kept) != len(name_at) - 1 or len(kept) != len(counts) * counts[0]:
-        return -1
-    each, first = counts[0], name_at[0]
-    size = name_at[each] - first
-    for row in range(len(counts)):
-        at, differ = row * each, counts[row] != each
-        begin = name_at[at]
-        if differ or name_at[at + each] - begin != size:
-            return -1
-        for j in range(each):
-            differ |= (kept[at + j] != at + j) | (name_at[at + j] - begin != name_at[j] - first)
-        for i in range(size):
-            differ |= names[begin + i] != names[first + i]
-        if differ:
-            return -1
-    return each
+def _place_alike(
+    rows: Ints, each: int, value_at: Offsets, extras: Ints, pool_at: Offsets, to_value: Offsets
+) -> np.int64:
+    """Write where the values of the headers of every row begin, of rows that pass on `each` headers; return the end."""
+    slot, value = np.uint64(0), np.int64(0)
+    for i in range(len(rows)):
+        first = rows[i] * each
+        before = value - value_at[first]
+        for j in range(first, first + each):
+            to_value[slot] = before + value_at[j]
+            slot += np.uint64(1)
+        value = before + value_at[first + each]
+        for j in range(extras.shape[1]):
+            to_value[slot] = value
+            slot += np.uint64(1)
+            value += pool_at[extras[i, j] + 1] - pool_at[extras[i, j]]
+    to_value[slot] = value
+    return value
+
+
+@njit
+def _copy_alike(
+    rows: Ints, each: int, value_at: Offsets, values: Bytes, extras: Ints, pool_at: Offsets, pool: Bytes,
+    to_value: Offsets, out_values: Bytes,
+) -> None:  # fmt: skip
+    """Write those values: what a row passes on lies side by side."""
+    slot = 0
+    values_from, pool_from, values_to = values.ctypes.data, pool.ctypes.data, out_values.ctypes.data
+    for i in range(len(rows)):
+        first = value_at[rows[i] * each]
+        copy_at(values_from + first, values_to + to_value[slot], value_at[(rows[i] + 1) * each] - first)
+        slot += each
+        for j in range(extras.shape[1]):
+            first = pool_at[extras[i, j]]
+            copy_at(pool_from + first, values_to + to_value[slot], pool_at[extras[i, j] + 1] - first)
+            slot += 1
 
 
 @njit

@@ -143,6 +143,8 @@ class Envelopes:
     """Where the headers of each row end among the flattened ones, as they came in."""
     format: Column
     """What a value is written in, where that is not what its type says."""
+    alike: int
+    """How many headers each row has, where all have them of the same names and pass all of them on; else -1."""
     refused: dict[int, Refusal] = field(default_factory=dict)
     """By row: what cannot be read."""
     identities: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
@@ -201,6 +203,7 @@ class Envelopes:
         flat = [header for headers in gained.values() for header in headers]
         if not flat:
             return
+        self.alike = -1
         owners = np.concatenate([np.repeat(np.arange(len(self)), self.kept_counts), rows])
         kept = np.concatenate([self.kept, len(self.names) + np.arange(len(flat))])
         self.kept = kept[np.argsort(owners, kind="stable")]
@@ -214,7 +217,8 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
     n = table.num_rows
     lengths, names, contents = _flatten(table.column("headers"))
     ends = np.cumsum(lengths)
-    last, formats, kinds, dropped = _find(names, ends)
+    alike = _alike_named(lengths, names)
+    last, formats, kinds, dropped = _find(names, ends, alike)
     sizes = np.append(np.diff(column(contents)[1]), 0)
     kept = np.flatnonzero(~dropped)
     kept_counts = lengths.copy()
@@ -237,6 +241,7 @@ def read(table: pa.RecordBatch, config: Config) -> Envelopes:
         {name: sizes[last[:, i]] == 0 for i, name in enumerate(ENVELOPE_HEADERS)},
         ends,
         Column.of(_taken(contents, formats)) if (formats >= 0).any() else Column.empty(n),
+        alike if len(kept) == len(names) else -1,
     )
     rows = np.flatnonzero(kinds >= 0)
     content_types = Column.of(contents.take(pa.array(kinds[rows])))
@@ -269,16 +274,38 @@ def _mangled(names: pa.Array, ends: Ints) -> list[int]:
     return sorted(set(np.searchsorted(ends, found, side="right").tolist()))
 
 
-def _find(names: pa.Array, ends: Ints) -> tuple[Ints, Ints, Ints, Bools]:
+def _alike_named(lengths: Ints, names: pa.Array) -> int:
+    """How many headers each row has, where all rows have headers of the same names; else -1.
+
+    Cost: numpy's comparison of the names with themselves, one row further on.
+    """
+    if not len(lengths) or (lengths != lengths[0]).any():
+        return -1
+    each = int(lengths[0])
+    if not each:
+        return 0
+    data, at = column(names)
+    size, end = at[each] - at[0], at[-1]
+    if (at[each:] - at[:-each] != size).any() or (data[at[0] + size : end] != data[at[0] : end - size]).any():
+        return -1
+    return each
+
+
+def _find(names: pa.Array, ends: Ints, alike: int) -> tuple[Ints, Ints, Ints, Bools]:
     """Where the required headers, the format and the content type of each row are, -1 for none; which are dropped.
 
-    Of equal names the last counts. Rows are runs of headers that end at `ends`.
+    Of equal names the last counts. Rows are runs of headers that end at `ends`; where they are `alike` one is read.
     """
     wanted = [name.encode() for name in (*ENVELOPE_HEADERS, FORMAT_HEADER, CONTENT_TYPE)]
     last = np.full((len(ends), len(wanted)), -1, np.int64)
     dropped = np.zeros(len(names), bool)
     block, block_at = column(pa.array([*wanted, OUR_HEADERS.encode()], pa.binary()))
-    _find_names(*column(names), ends, block, block_at, last, dropped)
+    if alike > 0:
+        _find_names(*column(names), ends[:1], block, block_at, last[:1], dropped)
+        last[1:] = np.where(last[0] < 0, -1, last[0] + ends[:-1, None])
+        dropped = np.tile(dropped[:alike], len(ends))
+    else:
+        _find_names(*column(names), ends, block, block_at, last, dropped)
     return last[:, :-2], last[:, -2], last[:, -1], dropped
 
 

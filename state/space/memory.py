@@ -90,3 +90,19 @@ def pointer_at(context: Any, address: Any) -> Any:
         return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
 
     return types.voidptr(types.int64), point
+
+
+@intrinsic
+def prefetch(context: Any, address: Any) -> Any:
+    """Ask for the memory around an address, and do not wait for it; it may be any. Only in compiled code."""
+
+    def ask(lowering: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        # to be read, to stay in all caches, as data
+        how = [ir.Constant(number, one) for one in (0, 3, 1)]
+        asked = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        builder.call(asked, [builder.inttoptr(arguments[0], pointer), *how])
+        return lowering.get_dummy_value()
+
+    return types.void(types.int64), ask

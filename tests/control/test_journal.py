@@ -162,6 +162,11 @@ def test_a_damaged_step_is_not_guessed_at():
             part.decode_state(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
         with pytest.raises(HilcastError, match=r"^state-format: "):
             part.decode_state(whole[:at])
+    long = journal.grown(grown, journal.packed([Resync(f"a/t/cube:{i}", "") for i in range(200)]), share=0, least=0)
+    assert len(long) < len(grown) + journal.COMPRESSED_MIN
+    for at in range(len(grown), len(long)):
+        with suppress(HilcastError):
+            journal.steps(long[:at] + bytes([long[at] ^ 0x55]) + long[at + 1 :], len(whole))
     another = streams.change(removed=["s2"])
     for damaged in (grown[:-1], grown[: len(whole) + 2], whole[:-1], grown + b"\x01", b"\x03\x00"):
         context.parts = Kept()
@@ -177,7 +182,7 @@ def test_what_is_kept_is_bounded():
     kept.keep("a", a, 1)
     kept.keep("b", b, 2)
     assert kept.take("a", a + b"more") == (1, len(a))
-    kept.keep("a", a + bytes(200), 3)
+    kept.keep("a", journal.grown(a, bytes(200), share=0, least=0), 3)
     assert (len(kept), kept.size) == (2, 1000)
     kept.keep("c", c, 4)
     assert kept.take("b", b) is None

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.matchers import order, segment
+from state.matchers import order, scan_ahead, segment
 from state.matchers.bitmap import BitmapMatcher
 from state.matchers.order import search_tree, spatial_order
+from state.matchers.scan import collect_each, mark_each
 from state.matchers.segment import Segment, build, build_segments, check, choose_cuts, locate, unpacked
 from state.space.boxes import Boxes
 from state.space.ranks import ABSENT, PRESENT_MAX
@@ -217,3 +218,35 @@ def test_removing_everything_leaves_nothing():
     assert (len(matcher), len(matcher._held)) == (50, 1)
     matcher.remove(np.arange(100))
     assert (len(matcher), len(matcher._held), matcher.memory()) == (0, 0, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    d=st.integers(1, 3),
+    n=st.integers(1, 2000),
+    side=st.sampled_from([0.0, 0.003, 0.1, 0.9]),
+    alone=st.booleans(),
+    owners=st.sampled_from([3, 10**6]),
+    seed=st.integers(0, 10**6),
+)
+def test_points_taken_together_get_the_answers_of_each(d, n, side, alone, owners, seed):
+    """Few words and many, boxes that are gone, what is found already, and points in any order."""
+    rng = np.random.default_rng(seed)
+    lows = rng.integers(0, 3000, (n, d))
+    highs = lows + rng.integers(0, 1 + int(side * 3000), (n, d))
+    some = build(lows, highs, rng.integers(0, owners, n))
+    some.alive[rng.integers(0, len(some.alive))] &= np.uint64(rng.integers(0, 2**62))
+    points = rng.integers(0, 3500, (3 * scan_ahead.MANY, d))
+    rows = locate(points, some.dims, some.trees, some.first_node, some.first_row)
+    order, known = rng.permutation(len(points))[: 2 * scan_ahead.MANY + 5], rng.random(len(points)) < 0.2
+    together, each = known.copy(), known.copy()
+    scan_ahead.mark(some, points, rows, order, together)
+    mark_each(some, points, rows, order, each)
+    assert np.array_equal(together, each)
+    given_ids = some, points, rows, order, int(some.owners.min()), int(some.owners.max()), alone
+    starts, ends, ids = scan_ahead.collect(*given_ids)
+    room, one_by_one = np.empty((2, len(points)), np.int64), np.empty(len(order) * n + n, np.int64)
+    assert collect_each(*given_ids, *room, one_by_one, 0, 0)[0] == len(order)
+    for e in order.tolist():
+        together, each = ids[starts[e] : ends[e]], one_by_one[room[0, e] : room[1, e]]
+        assert np.array_equal(together, each) if alone else sorted(together) == sorted(each)

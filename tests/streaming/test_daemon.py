@@ -29,3 +29,20 @@ def test_workers_are_forked_with_what_is_imported_out_of_sight_of_the_collector(
         gc.unfreeze()
     assert seen[0] < SEEN_MAX
     assert hidden[0] > 50 * SEEN_MAX
+
+
+def test_nobody_looks_for_garbage_while_a_control_task_runs(monkeypatch):
+    """Workers of the control query are forked with the collector off; PySpark calls it after every task."""
+    enabled = []
+    monkeypatch.setattr("pyspark.daemon.manager", lambda: enabled.append(gc.isenabled()))
+    monkeypatch.setattr("os.nice", lambda _: 0)
+    for variable in (WARM_VARIABLE, FOLDER_VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
+    try:
+        for query in ("route", "control"):
+            monkeypatch.setenv(QUERY_VARIABLE, query)
+            runpy.run_module("streaming.daemon", run_name="__main__")
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    assert enabled == [True, False]
