@@ -197,7 +197,7 @@ class Settings:
     delivery_retention_hours: int = 168
     inbox_records_per_batch: int = 5000
     """With inboxes of clients' own: how many records a control batch takes of all of them, by equal shares."""
-    control_records_per_batch: int = 20_000
+    control_records_per_batch: int = 100_000
     """With shared inboxes: how many records a control batch takes of them and of the control topic."""
     idle_topic_hours: float | None = None
     """After how long a job that begins removes the delivery topic of a client that holds nothing; None: never."""

@@ -15,7 +15,14 @@ from collections.abc import Iterable
 import msgspec
 
 from state.config import Config
-from state.limits import CLIPPED_BYTES, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, RECORD_OVERHEAD_BYTES
+from state.limits import (
+    CLIPPED_BYTES,
+    FLOOD_BYTES,
+    FLOOD_RECORD_BYTES,
+    INPUT_BYTES_MAX,
+    OUTPUT_BYTES_MAX,
+    RECORD_OVERHEAD_BYTES,
+)
 from state.messages import REASONS, TRUNCATED, Output, Record, content_bytes, dead_letter_headers, header_bytes
 from state.topics import Topics
 
@@ -49,6 +56,34 @@ def clipped(record: Record, size_max: int) -> Record:
     key = None if record.key is None else record.key[:CLIPPED_BYTES]
     value = None if record.value is None else record.value[:CLIPPED_BYTES]
     return msgspec.structs.replace(record, key=key, value=value, headers=((TRUNCATED, said),))
+
+
+def held(records: Iterable[Record], topics: Topics, flood: int = FLOOD_BYTES) -> list[Record]:
+    """The records of one key and batch as a worker holds them: in a flood from the inboxes the large ones are cut.
+
+    What is cut is refused, with a dead letter; what hilcast tells itself never is.
+    Guarantee: whether a record is cut depends on which others there are, not on their order, so a replay cuts the same.
+    At no time more is held of the inboxes than `flood`, one record, and 16 KiB of each.
+
+    >>> some = [Record("t", 0, i, 0, b"k", b"v" * size) for i, size in enumerate((90_000, 9, 20_000))]
+    >>> [[len(one.value) for one in held(some, Topics("hilcast"), flood)] for flood in (120_000, 100_000)]
+    [[90000, 9, 20000], [4096, 9, 4096]]
+    """
+    taken: list[Record] = []
+    size = 0
+
+    def cut(record: Record) -> Record:
+        return record if record.topic == topics.control else clipped(record, FLOOD_RECORD_BYTES)
+
+    for record in records:
+        if size > flood:
+            taken.append(cut(record))
+            continue
+        taken.append(record)
+        size += 0 if record.topic == topics.control else content_bytes(record)
+        if size > flood:
+            taken = [cut(one) for one in taken]
+    return taken
 
 
 def dead_letter(config: Config, record: Record, code: str, reason: str) -> Output:

@@ -14,6 +14,12 @@ INBOX_BYTES_MAX = INPUT_BYTES_MAX
 """Key, value and headers of one subscription or advertisement, unpacked: what a client that does not compress could
 send. With `[settings] control_records_per_batch` it bounds what a control batch holds, however well records compress.
 """
+FLOOD_BYTES = 256 * 1024 * 1024
+"""What one key may be sent by the inboxes in a batch, before the large ones among its records are cut, too: a worker
+holds all of them at once. With 100,000 registrations of 400 bytes it is sent some 5 MB.
+"""
+FLOOD_RECORD_BYTES = 16 * 1024
+"""What is large then: a filter of 4,096 bytes takes less in every spelling but the longest."""
 CLIPPED_BYTES = 4096
 """What is kept of key and value of a control record that is larger than any that is taken."""
 RECORD_OVERHEAD_BYTES = 128

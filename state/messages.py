@@ -18,6 +18,7 @@ from state.errors import HilcastError
 from state.formats import UNREADABLE
 from state.json_text import read_json
 from state.limits import (
+    FLOOD_RECORD_BYTES,
     HEADER_OVERHEAD_BYTES,
     INBOX_BYTES_MAX,
     PUBLISHER_BYTES_MAX,
@@ -170,7 +171,8 @@ def read_registration(record: Record, config: Config) -> Registration:
         raise HilcastError("unknown-type", f"{type_name!r} is not a configured event type")
     truncated = record.headers and any(name == TRUNCATED for name, _ in record.headers)
     if truncated or content_bytes(record) > INBOX_BYTES_MAX:
-        raise HilcastError("too-large", f"key, value and headers have more than {INBOX_BYTES_MAX} bytes")
+        more = f"more than {INBOX_BYTES_MAX} bytes, or in a flood more than {FLOOD_RECORD_BYTES}"
+        raise HilcastError("too-large", f"key, value and headers have {more}")
     if record.value is None:
         version = _header_version(record.headers)
         return Registration(advertisement, broker, type_name, id, version, withdraw=True)

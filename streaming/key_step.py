@@ -23,7 +23,7 @@ from infra.logs import logger, set_up
 from infra.signing_keys import SigningKeys
 from state.control.context import Context, Result
 from state.control.handle import handle, whole_index
-from state.fitting import misfits
+from state.fitting import held, misfits
 from state.keys import Key
 from state.messages import Output, Record
 from state.redis_index import RedisIndex
@@ -124,14 +124,13 @@ def step(boot: Boot, key: tuple[str], frames: Iterable[pd.DataFrame], state: Gro
     generation can go on.
     """
     worker = _worker(boot)
-    rows = [row for frame in frames for row in frame[RECORD]]
-    records = [_record(*row) for row in rows]
+    read: dict[tuple[str, str], None] = {}
+    records = held(_records(frames, read, own=boot.config.security.own), boot.config.topics)
     batch = _batch()
     context = worker.at(batch)
     if boot.config.security.own:
         # a client's own inbox may have come since this life began: the source says which one it read
-        read = dict.fromkeys((row[0], row[len(FIELDS) - 1]) for row in rows)  # in their order: the last one counts
-        context.topic_ids = {**boot.topic_ids, **{topic.decode(): id.decode() for topic, id in read}}
+        context.topic_ids = {**boot.topic_ids, **dict(read.keys())}  # in their order: the last one counts
     if worker.hand is not None:
         _apply_carefully(worker, worker.hand, key[0], records, state, context)
     elif outputs := _applied(worker, key[0], records, state, context).outputs:
@@ -213,6 +212,16 @@ def _publish(worker: _Worker, key: Key, result: Result, context: Context) -> Non
         ),
         say=_log.warning,
     )
+
+
+def _records(frames: Iterable[pd.DataFrame], read: dict[tuple[str, str], None], *, own: bool) -> Iterator[Record]:
+    """The records of a key, one after another; `read` gains their topics and the ids of these, where they are said."""
+    for frame in frames:
+        for row in frame[RECORD]:
+            record = _record(*row)
+            if own:
+                read[record.topic, row[len(FIELDS) - 1].decode()] = None
+            yield record
 
 
 def _record(

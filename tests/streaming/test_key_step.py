@@ -1,12 +1,17 @@
 """One key's batch, from records to state and Redis, as the control query does it."""
 
+import random
 from base64 import b64decode
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from state.control.part import Part
 from state.control.protocol import Republish
+from state.fitting import held
+from state.limits import CLIPPED_BYTES, FLOOD_RECORD_BYTES
+from state.messages import Record, content_bytes
 from state.redis_index import RedisIndex
 from streaming import key_step
 from tests.control.musts import config_of
@@ -22,6 +27,35 @@ class State:
 
     def update(self, row):
         self.exists, self.get = True, row
+
+
+def frames(*records, rows=3):
+    """Records as PySpark hands them over: some rows a frame, each packed into one column."""
+    for first in range(0, len(records), rows):
+        packed = [
+            [r.topic.encode(), *(str(n).encode() for n in (*r.place[1:], 0)), r.key, r.value, b"id"]
+            for r in records[first : first + rows]
+        ]
+        yield pd.DataFrame({key_step.RECORD: packed})
+
+
+def test_in_a_flood_large_control_events_are_cut_and_nothing_else_is():
+    """Of one key's records of a batch, in any order: the large ones of inboxes, once all of them are too much."""
+    topics = config_of("p", "redis://localhost").topics
+    inbox, control = topics.subscriptions, topics.control
+    sizes = [FLOOD_RECORD_BYTES // 2, FLOOD_RECORD_BYTES * 2, 0, FLOOD_RECORD_BYTES * 3]
+    made = [Record(topic, 0, i, 0, b"k", b"v" * size) for topic in (inbox, control) for i, size in enumerate(sizes)]
+    of_inboxes = sum(content_bytes(record) for record in made if record.topic == inbox)
+    for seed in range(20):
+        random.Random(seed).shuffle(made)
+        for flood, cut in ((of_inboxes, False), (of_inboxes - 1, True)):
+            read = {}
+            found = held(key_step._records(frames(*made), read, own=True), topics, flood)
+            assert [record.place for record in found] == [record.place for record in made]
+            assert dict(read.keys()) == {inbox: "id", control: "id"}
+            for before, after in zip(made, found, strict=True):
+                large = before.topic == inbox and len(before.value) > FLOOD_RECORD_BYTES
+                assert len(after.value) == (CLIPPED_BYTES if cut and large else len(before.value))
 
 
 @pytest.mark.services
