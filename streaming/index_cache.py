@@ -60,6 +60,8 @@ _log = logger("route")
 POLL_S = 0.1
 ASK_AGAIN_S = 2.0
 BUSY = "another worker of this host builds the index"
+PREPARED_S = 300.0
+"""How long a generation is tried to be had before it is in force."""
 STALE_AFTER_S = 3.0
 """With `stale = "route"`: how long a task waits for Redis before it goes on with what it has."""
 
@@ -315,17 +317,37 @@ class IndexCache:
         shared = self.redis.configuration(generation)
         if shared is None:
             return "the index in redis is not complete"
-        if self._coming is None or self._coming.generation != generation:
-            self._forget_coming()
-            self._coming = Held(self.config.adopting(shared), generation, self._schemas)
-        held = self._coming
-        why = self._load(held, self.redis.look(generation), committed)
+        why = self._approach(generation, shared, committed)
         if not why:
             if self._held is not None:
                 _log.info("routing by generation %d", generation)
                 self._held.leave()
-            self._held, self._coming = held, None
+            self._held, self._coming = self._coming, None
         return why
+
+    def _approach(self, generation: int, shared: bytes, committed: Mark | None) -> str:
+        """Hold another generation as its vector is now; return why that is not possible, or nothing."""
+        if self._coming is None or self._coming.generation != generation:
+            self._forget_coming()
+            self._coming = Held(self.config.adopting(shared), generation, self._schemas)
+        return self._load(self._coming, self.redis.look(generation), committed)
+
+    def prepare(self, generation: int, shared: bytes, patience_s: float = PREPARED_S) -> bool:
+        """Hold a generation, of this configuration, that is about to be in force; return whether it is held now.
+
+        Nothing goes by it yet. What this host shares of it then, others map when it is in force, and need not wait.
+        """
+        until, why = time.monotonic() + patience_s, ""
+        while time.monotonic() < until:
+            try:
+                why = self._approach(generation, shared, None)
+            except redis.RedisError as error:
+                why = f"redis is away ({trouble(error)})"
+            if not why:
+                return True
+            time.sleep(POLL_S)
+        _log.warning("generation %d is not loaded before it is in force: %s", generation, why)
+        return False
 
     def _forget_coming(self) -> None:
         if self._coming is not None:

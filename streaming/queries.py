@@ -35,7 +35,7 @@ from streaming.checkpoint import Checkpoint, Generation
 from streaming.last_resort import LastResort
 from streaming.offsets import Offsets
 from streaming.settings import QUERY_VARIABLE
-from streaming.warm_up import warming
+from streaming.warm_up import preparing, warming
 
 RESTART_S = 2.0
 RESTART_MAX_S = 30.0
@@ -247,6 +247,20 @@ class Queries:
     def warm_up(self) -> None:
         """Have the workers of both queries do everything once."""
         self._have_warmed(self._boots)
+
+    def prepare(self, boot: Boot) -> str:
+        """Have a worker of the route query load a generation before it is in force; return why it cannot, or nothing.
+
+        All workers of its host then map it, and none makes its events wait while it loads. Other hosts load it then.
+        """
+        try:
+            with self._environment:
+                self._as("route")
+                job = preparing(self._spark, boot)
+            job.count()
+        except (PySparkException, Py4JJavaError) as error:
+            return _short(error)
+        return ""
 
     def _have_warmed(self, boots: Mapping[str, Boot | None]) -> None:
         cores, settings = self._spark.sparkContext.defaultParallelism, self._boots["control"].config.settings

@@ -1,6 +1,8 @@
 """Succession: a generation is built beside the one in force, and takes its place without a stop of routing.
 
     build      from what the registry says now, in a thread; routing and control go on as they are
+    load       a worker of the route query has its index before anybody goes by it; where that fails, routing waits
+               for it once it is in force
     claim      from here on the old one is never continued: a crash ends in a new generation from the registry
     control    the old control query stops; what the registry said since is amended (`Amend`), other deployments are
                greeted; the new one starts
@@ -92,8 +94,22 @@ class Succession:
             raise self.failure
         assert self._built is not None, "the thread that builds has ended in another way than it should"
 
+    def _until_loaded(self) -> Iterator[bool]:
+        """Who routes need not load it when it is in force."""
+        if not self._queries.runs("route"):
+            return
+        failed: list[str] = []
+        thread = threading.Thread(target=lambda: failed.append(self._queries.prepare(self._boot())), daemon=True)
+        thread.start()
+        while thread.is_alive():
+            yield False
+        why = failed[0] if failed else "it cannot be asked for"
+        if why:
+            _log.warning("generation %d is not loaded before it is in force: %s", self.number, why)
+
     def _alone(self) -> Iterator[bool]:
         yield from self._until_built()
+        yield from self._until_loaded()
         yield from self._insistently(self._greet)
         self._put_in_force()
         self._take_over()
@@ -102,6 +118,7 @@ class Succession:
 
     def _beside(self) -> Iterator[bool]:
         yield from self._until_built()
+        yield from self._until_loaded()
         self.claimed = True
         yield from self._insistently(lambda: self._generations.claim(self.config, self.number))
         self._listener.hold("control")

@@ -35,6 +35,16 @@ def warming(spark: SparkSession, boot: Boot | None, query: str, tasks: int) -> D
     return spark.range(0, tasks, 1, tasks).mapInArrow(partial(_warm, boot, query), "id long")
 
 
+def preparing(spark: SparkSession, boot: Boot) -> DataFrame:
+    """A job that has one worker of the route query hold a generation which is about to be in force."""
+    return spark.range(0, 1, 1, 1).mapInArrow(partial(_prepare, boot), "id long")
+
+
+def _prepare(boot: Boot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    cache(boot).prepare(boot.generation, boot.config.shared)
+    yield from batches
+
+
 def _warm(boot: Boot | None, query: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if boot is None:
         pass

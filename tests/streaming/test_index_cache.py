@@ -131,6 +131,48 @@ def test_another_generation_is_taken_up_whole():
     assert len(cache._held.snapshot.config.types["t"].attributes) == 2
 
 
+def test_a_generation_is_held_before_it_is_in_force_and_nobody_goes_by_it():
+    """What is prepared is loaded once; until it is in force the one before is gone by, and then at most what changed
+    since is loaded, by this worker and by others that share what it has.
+    """
+    cache, other = cached(Boot(CONFIG, 1)), cached(Boot(CONFIG, 1))
+    keys = index_keys(CONFIG, ("b1", "b2"))
+    vectors = {n: {str(key): Version(n, 0, "run") for key in keys} for n in (1, 2)}
+    now, read = [1], []
+
+    def follow(held, generation, run):
+        read.extend((generation, key) for key in held)
+        return [loaded(vectors[generation][str(key)].epoch, CompiledPart.of(1, [], {}, [])) for key in held]
+
+    for one in (cache, other):
+        one.redis = SimpleNamespace(
+            current=lambda: ("run", now[0]),
+            configuration={1: CONFIG.shared}.get,  # that of the second is there when it is in force
+            look=lambda generation, known=None: Look("run", now[0], generation, vectors[generation]),
+            follow=follow,
+        )
+        assert one._refresh() == ""
+    assert not cache.prepare(3, CONFIG.shared, patience_s=0.0), "it gives up, and nothing is changed by that"
+    read.clear()
+    assert cache.prepare(2, CONFIG.shared)
+    assert sorted(read, key=str) == sorted(((2, key) for key in keys), key=str)
+    for one in (cache, other):
+        assert one._refresh() == ""
+        assert one._held.snapshot.epoch == "1.0"
+    changed = keys[0]
+    vectors[2][str(changed)] = Version(2, 1, "run")
+    now[0] = 2
+    read.clear()
+    for one in (cache, other):
+        one.redis.configuration = {2: CONFIG.shared}.get
+        assert one._refresh() == ""
+        assert one._held.snapshot.epoch == "2.1"
+        if one is cache:
+            assert read == [(2, changed)]
+    if index_cache.folder_for(CONFIG, Look("run", 2, 2, vectors[2])) is not None:
+        assert read == [(2, changed)], "the other one maps it"
+
+
 def test_topics_that_a_pattern_matches_are_sources_of_every_generation():
     """What the query reads is a source as the generation in force says, though the configuration names no topic."""
     patterns = [f"{TEXT}[[sources]]\npattern = '{p}'\nbroker = 'b1'\ntype = 't'\n" for p in ("orders.*", "pay.*")]

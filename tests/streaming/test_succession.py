@@ -59,7 +59,10 @@ class Around:
             stop=lambda query: self.does(f"stop {query}"),
             succeed=lambda boot, generation: self.does("start control"),
             adopt=lambda boot: self.does("adopt"),
+            runs=lambda query: self.routes,
+            prepare=lambda boot: self.does("load") or self.trouble,
         )
+        self.routes, self.trouble = True, ""
 
     def does(self, what):
         self.did.append(what)
@@ -104,7 +107,8 @@ def test_the_order_in_which_a_generation_takes_over():
     around = Around()
     around.run()
     assert around.did == [
-        *("topics", "build", "claim", "hold", "stop control", "read", "say new True", "say old False", "flush"),
+        *("topics", "build", "load", "claim", "hold", "stop control"),
+        *("read", "say new True", "say old False", "flush"),
         *("greet", "start control", "checkpoint", "in force", "release", "adopt"),
     ]
 
@@ -114,8 +118,25 @@ def test_one_that_is_alone_is_claimed_before_it_is_built():
     around = Around()
     around.run(alone=True)
     assert [w for w in around.did if w not in ("topics",)] == [
-        *("claim", "build", "greet", "checkpoint", "in force", "start control", "adopt"),
+        *("claim", "build", "load", "greet", "checkpoint", "in force", "start control", "adopt"),
     ]
+
+
+def test_where_nothing_is_routed_nobody_loads_it_before():
+    """At a first start no index is in use: who routes loads it when it begins."""
+    around = Around()
+    around.routes = False
+    around.run(alone=True)
+    assert "load" not in around.did
+
+
+def test_one_that_cannot_be_loaded_before_is_in_force_all_the_same(caplog):
+    """Routing then waits for it once; the reason is said."""
+    around = Around()
+    around.trouble = "no worker could be had"
+    around.run()
+    assert "in force" in around.did
+    assert "not loaded before it is in force: no worker could be had" in caplog.text
 
 
 @pytest.mark.parametrize("step", ["claim", "read", "flush", "greet", "adopt"])
