@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from confluent_kafka import KafkaException
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -258,7 +258,7 @@ class Queries:
                 self._as("route")
                 job = preparing(self._spark, boot)
             job.count()
-        except (PySparkException, Py4JJavaError) as error:
+        except (PySparkException, Py4JError) as error:  # the latter also where the job ends meanwhile
             return _short(error)
         return ""
 
