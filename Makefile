@@ -24,9 +24,8 @@ demo: setup ## brokers, subscribers and publishers on real Kafka, Redis and Spar
 	@$(PY) -m producers.demo $(ARGS)
 
 # Three at once on two cores: a test on real services waits for a third of its time.
-test: setup ## all tests, those on real Kafka, Redis and Spark included
-	@if [ -n "$(ARGS)" ]; then $(PY) -m pytest $(ARGS); else \
-		$(MAKE) --no-print-directory kernels && $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder; fi
+test: setup $(if $(ARGS),,kernels) ## all tests, those on real Kafka, Redis and Spark included
+	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
 
 # What is fetched for the set-up is waited for: lint and compilers have the processor meanwhile.
 check: $(STAMP) ## lint, types, import rules, then the tests; what CI runs
