@@ -5,6 +5,9 @@
         route     reads the index that is in force, whole
         control   makes its grids and its connections
 
+    and later, before another generation is in force:
+        route     one of them loads its index, which the others of its host then map
+
 Without it the first records of a new job would wait for all of that. Spark keeps these workers for the queries, as both
 are told apart by their environment alone.
 """
