@@ -126,7 +126,7 @@ class _Giver:
     def lanes(self, config: Config) -> None:
         """Give topics the partitions that they lack."""
         prefix, publications = config.deployment.prefix, config.topics.publications
-        heads = [f"{prefix}.{kind}." for kind in ("link", "group", "broadcast", "set")]
+        heads = [f"{prefix}.{kind}." for kind in ("link", "group", "broadcast", "set", "deliver")]
         if config.security.own:
             heads.append(f"{publications}.")
         else:

@@ -90,7 +90,7 @@ BUDGET_MAX = 10**12
 
 SHARED = ("overlay", "types", "sources", "distribution", "security", "sinks", "limits")
 """Tables that all deployments of an overlay must have in common."""
-SHARED_SETTINGS = ("home_shards", "wide_shards", "partitions")
+SHARED_SETTINGS = ("home_shards", "wide_shards", "partitions", "delivery_partitions")
 HOSTS_BYTES_MAX = 3900
 """With inboxes of their own, clients may look at one commit that names the hosts: Kafka takes 4 KB of text with it."""
 SHARED_BYTES_MAX = 900_000
@@ -189,6 +189,8 @@ class Settings:
     shuffle_partitions: int = 2
     partitions: int | None = None
     """Lanes of publications, links and topics that clients share; None: `state/lanes.py` says how many."""
+    delivery_partitions: int | None = None
+    """Lanes of each client's delivery topic; None: one."""
     max_offsets_per_trigger: int | None = None
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
@@ -620,6 +622,7 @@ def _read_settings(table: Table) -> Settings:
         "wide_shards": (1, 4096),
         "shuffle_partitions": (1, 10_000),
         "partitions": (1, 1000),
+        "delivery_partitions": (1, 1000),
         "max_offsets_per_trigger": (1, 2**63 - 1),
         "metrics_port": (0, 65_535),
         "tombstone_hours": (1, 1_000_000),

@@ -5,9 +5,10 @@
                    partition 2 ──> route task ──>              partition 2
 
 Every partition is read by a task of its own, so a deployment routes in as many lanes as its input has. A copy for a
-link or a shared topic goes to the lane of its input: what stands in one partition goes on in one partition, hop by hop,
-and so in order. The publication's key could not do that: Kafka scatters records without one over all partitions, and
-clients hash keys in different ways. Where keys choose the input partition, equal keys stay together all the same.
+link, a shared topic or a client goes to the lane of its input: what stands in one partition goes on in one partition,
+hop by hop, and so in order. The publication's key could not do that: Kafka scatters records without one over all
+partitions, and clients hash keys in different ways. Where keys choose the input partition, equal keys stay together all
+the same.
 """
 
 from __future__ import annotations
@@ -36,6 +37,14 @@ def shared_lanes(config: Config) -> int:
     One is the default because whoever reads such a topic by himself may know of no other.
     """
     return config.settings.partitions or 1
+
+
+def delivery_lanes(config: Config) -> int:
+    """Partitions of the delivery topics that the router makes, one for each client: what is set, else one.
+
+    One is the default because a topic for each client is many topics, and one partition has an order of its own.
+    """
+    return config.settings.delivery_partitions or 1
 
 
 def cores(config: Config) -> int:

@@ -1,8 +1,8 @@
 """Kafka topics: their names, which ones a configuration needs, and how each is kept.
 
-One partition where order matters to us (inboxes, control, registry, deliveries); as many as there are lanes
-(`lanes.py`) of publications and, where that is set, of links and shared topics; log-append time everywhere, since time
-to live and `verify` are judged by the broker's clock. What is the truth is compacted: the registry, and the spans of
+One partition where order matters to us (inboxes, control, registry); as many as there are lanes (`lanes.py`) of
+publications and, where that is set, of links, shared topics and deliveries; log-append time everywhere, since time to
+live and `verify` are judged by the broker's clock. What is the truth is compacted: the registry, and the spans of
 groups.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from state.lanes import publication_lanes, shared_lanes
+from state.lanes import delivery_lanes, publication_lanes, shared_lanes
 from state.limits import OUTPUT_BYTES_MAX
 from state.names import NAME
 
@@ -196,6 +196,8 @@ def of_client(config: Config, client: str) -> dict[str, Kept]:
 def destination(config: Config, topic: str) -> Kept:
     """How a topic is kept that the job writes what came in to, with headers added: links, deliveries, sinks, groups."""
     kept = _kept(config, {"max.message.bytes": str(OUTPUT_BYTES_MAX)})
+    if topic.startswith(config.topics.deliver("")):
+        return replace(kept, partitions=delivery_lanes(config), lanes=True)
     heads = tuple(f"{config.deployment.prefix}.{kind}." for kind in ("link", "group", "broadcast", "set"))
     return replace(kept, partitions=shared_lanes(config), lanes=True, most=True) if topic.startswith(heads) else kept
 

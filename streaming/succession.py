@@ -111,6 +111,7 @@ class Succession:
         yield from self._until_built()
         yield from self._until_loaded()
         yield from self._insistently(self._greet)
+        yield from self._insistently(self._widen)
         self._put_in_force()
         self._take_over()
         self._adopt()
@@ -128,6 +129,7 @@ class Succession:
         self._take_over()
         yield from self._until_settled()
         yield from self._until_whole()
+        yield from self._insistently(self._widen)
         self._put_in_force()
         self._listener.release("control", self.config, self.number)
         yield from self._insistently(self._adopt)
@@ -173,6 +175,10 @@ class Succession:
 
     def _greet(self) -> None:
         self._generations.greet(self.config, self.number)
+
+    def _widen(self) -> None:
+        """Give topics that clients got meanwhile as many partitions as they will be written to in."""
+        self._generations.topics.ensure_needed(config=self.config)
 
     def _take_over(self) -> None:
         self._queries.succeed(self._boot(), self.generation)

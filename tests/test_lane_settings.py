@@ -11,7 +11,7 @@ from state import lanes
 from state.changes import changes
 from state.config import parse
 from state.errors import ConfigError
-from state.lanes import UNKNOWN_CORES, cores, first_lane, publication_lanes, shared_lanes
+from state.lanes import UNKNOWN_CORES, cores, delivery_lanes, first_lane, publication_lanes, shared_lanes
 from state.topics import destination, inbox
 
 TEXT = '[overlay]\nbrokers = ["b1", "b2"]\nlinks = [["b1", "b2"]]\n[types.t.attributes]\nx = { kind = "int" }\n'
@@ -43,8 +43,11 @@ def test_publications_have_as_many_lanes_as_the_job_has_cores(monkeypatch, maste
 
 
 def test_what_is_set_counts_for_publications_links_and_shared_topics():
-    """And for nothing else: deliveries have one partition, and so have inboxes of control events."""
+    """And for nothing else: deliveries have as many as are set for them, and inboxes of control events have one."""
     config = config_of('partitions = 7\nmaster = "local[2]"')
+    assert (delivery_lanes(config), delivery_lanes(config_of("delivery_partitions = 2"))) == (1, 2)
+    wide = config_of("delivery_partitions = 2")
+    assert [destination(wide, topic).partitions for topic in (wide.topics.deliver("c"), "sink")] == [2, 1]
     topics = config.topics
     shared = [topics.link("b1", "b2"), topics.group("b1", 0), topics.broadcast("b1"), topics.group("b1", 0, "team")]
     assert [destination(config, topic).partitions for topic in shared] == [7] * 4
@@ -52,8 +55,9 @@ def test_what_is_set_counts_for_publications_links_and_shared_topics():
     others = [destination(config, topic) for topic in (topics.deliver("group"), "sink", topics.receipts)]
     assert [kept.partitions for kept in [*others, inbox(config, "subscriptions")]] == [1] * 4
     for wrong in ("0", "1001", '"many"', "1.5"):
-        with pytest.raises(ConfigError, match=r"settings\.partitions"):
-            config_of(f"partitions = {wrong}")
+        for name in ("partitions", "delivery_partitions"):
+            with pytest.raises(ConfigError, match=rf"settings\.{name}"):
+                config_of(f"{name} = {wrong}")
 
 
 def test_deployments_have_lanes_in_common():
@@ -65,6 +69,10 @@ def test_deployments_have_lanes_in_common():
         assert ours.adopting(plain.shared).settings.partitions is None
     assert plain.fingerprint() == three.fingerprint(), "no generation is rebuilt for it at a start"
     assert changes(plain, three).lines == ["~ partitions: not set -> 3"]
+    wide = config_of("delivery_partitions = 2")
+    assert wide.adopting(plain.shared).settings.delivery_partitions is None
+    assert plain.adopting(wide.shared).settings.delivery_partitions == 2
+    assert changes(plain, wide).lines == ["~ delivery_partitions: not set -> 2"]
 
 
 def test_where_the_lanes_of_a_topic_begin_depends_on_its_name_alone():

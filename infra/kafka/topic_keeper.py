@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
@@ -25,6 +27,7 @@ from infra.kafka.transport import away
 from infra.logs import logger
 from state.config import Config
 from state.errors import HilcastError
+from state.lanes import delivery_lanes
 from state.topics import Fault, Found, Kept, destination, faults, inbox, needed, unfit
 
 _REFUSED = (
@@ -37,6 +40,10 @@ FENCE = "min.insync.replicas"
 FENCED = "32767"
 """More than there are replicas: Kafka takes nothing into the topic from who wants all of them to have it."""
 _log = logger("topics")
+Asked = TypeVar("Asked")
+CHANGED_MAX = 500
+"""Topics that are made, given partitions or deleted by one request: Kafka refuses one that would write more than 10,000
+records, of which a topic with its settings is six and more, and a long one outlasts its time limit."""
 NAMED_MAX = 2000
 """Topics that are asked for by name; of more, all that there are cost less."""
 _ABSENT = (
@@ -104,15 +111,15 @@ class TopicKeeper:
         if not missing and not lanes:
             return []
         self._create({name: topics[name] for name in missing}, refused=refused)
-        self._grow(lanes, strict=refused is None)
+        self._grow(lanes, refused)
         missing = [name for name in missing if name not in (refused or {})]
         self._until_shown({**dict.fromkeys(missing, 1), **lanes}, timeout_s)
         return missing
 
     def _until_shown(self, wanted: Mapping[str, int], timeout_s: float) -> None:
         """Return once the cluster shows these topics with so many partitions each."""
-        deadline = time.monotonic() + timeout_s
-        while late := [name for name, there in self._shown(wanted).items() if there < wanted[name]]:
+        deadline, late = time.monotonic() + timeout_s, list(wanted)
+        while late := [name for name, there in self._shown(late).items() if there < wanted[name]]:
             if time.monotonic() > deadline:
                 raise HilcastError("kafka-topic", f"topics did not appear: {', '.join(late[:5])}")
             time.sleep(0.05)
@@ -121,14 +128,14 @@ class TopicKeeper:
         there = self.partitions(names=names)
         return {name: there.get(name, 0) for name in names}
 
-    def _grow(self, lanes: dict[str, int], *, strict: bool) -> None:
+    def _grow(self, lanes: dict[str, int], refused: dict[str, str] | None) -> None:
         """Give topics that have fewer so many partitions; what they hold stays where it is.
 
-        Where Kafka does not let us, publications stay in fewer lanes, and that is said: it is taken out of `lanes`. A
-        link or a shared topic must have as many as are written to: `RefusedError`, where it is `strict`.
+        Where Kafka does not let us, publications stay in fewer lanes, and that is said: it is taken out of `lanes`. Any
+        other must have as many as are written to: that is a reason in `refused`, or without it a `RefusedError`.
         """
         asked = [NewPartitions(name, n) for name, n in sorted(lanes.items())]
-        for name, future in self.admin.create_partitions(asked, request_timeout=30.0).items() if asked else ():
+        for name, future in _in_parts(asked, lambda some: self.admin.create_partitions(some, request_timeout=30.0)):
             try:
                 future.result()
                 _log.info("%s has %d partitions now", name, lanes[name])
@@ -138,9 +145,12 @@ class TopicKeeper:
                 reason = f"cannot give topic {name!r} {lanes[name]} partitions: {error.args[0].str()}"
                 if error.args[0].code() not in _REFUSED:
                     raise HilcastError("kafka-topic", reason) from error
-                if strict and not name.startswith(self.config.topics.publications):
+                if name.startswith(self.config.topics.publications):
+                    _log.warning("%s", reason)
+                elif refused is None:
                     raise RefusedError("kafka-topic", reason) from error
-                _log.warning("%s", reason)
+                else:
+                    refused[name] = reason
                 del lanes[name]
 
     def rehearse(self, name: str) -> None:
@@ -151,8 +161,11 @@ class TopicKeeper:
         self, topics: Mapping[str, Kept], *, rehearse: bool = False, refused: dict[str, str] | None = None
     ) -> None:
         new = [_new(name, kept) for name, kept in topics.items()]
-        made = self.admin.create_topics(new, request_timeout=30.0, validate_only=rehearse) if new else {}
-        for name, future in made.items():
+
+        def make(some: list[NewTopic]) -> Mapping[str, Future[None]]:
+            return self.admin.create_topics(some, request_timeout=30.0, validate_only=rehearse)
+
+        for name, future in _in_parts(new, make):
             try:
                 future.result()
             except KafkaException as error:
@@ -168,7 +181,7 @@ class TopicKeeper:
     def delete(self, names: Iterable[str]) -> None:
         """Delete topics; one that is not there any more is no error."""
         asked = sorted(names)
-        for name, future in self.admin.delete_topics(asked, request_timeout=30.0).items() if asked else ():
+        for name, future in _in_parts(asked, lambda some: self.admin.delete_topics(some, request_timeout=30.0)):
             try:
                 future.result()
             except KafkaException as error:
@@ -179,12 +192,22 @@ class TopicKeeper:
     def ensure_needed(self, but: Iterable[str] = (), config: Config | None = None, *, own: bool = True) -> list[str]:
         """Create the topics that this configuration, or the keeper's own, needs, but these; return what was created.
 
-        Those that have lanes are given what they lack of them; unless it is left out, clients' `own` publications too.
+        Those that have lanes are given what they lack of them; unless it is left out, clients' `own` topics too.
         """
         left, config = set(but), config or self.config
-        found = config.with_own(self.existing()).inbox_topics if own and config.security.own else ()
-        grown = {t: inbox(config, "publications") for t in found if t.startswith(f"{config.topics.publications}.")}
+        grown = self._own(config) if own else {}
         return self.create({name: kept for name, kept in {**needed(config), **grown}.items() if name not in left})
+
+    def _own(self, config: Config) -> dict[str, Kept]:
+        """The topics that clients have, each for itself, and that may have several partitions by this configuration."""
+        heads = []
+        if config.security.own:
+            heads.append(f"{config.topics.publications}.")
+        if delivery_lanes(config) > 1:
+            heads.append(config.topics.deliver(""))
+        found = [topic for topic in self.existing() if topic.startswith(tuple(heads))] if heads else []
+        publications = inbox(config, "publications")
+        return {t: publications if config.topics.client_of(t) else destination(config, t) for t in found}
 
     # ── how they are kept ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -279,7 +302,14 @@ class TopicKeeper:
     def faults(self) -> list[Fault]:
         """What is wrong with the topics that exist of those that the configuration needs."""
         nodes = len(self.admin.list_topics(timeout=10.0).brokers)
-        return faults(self.config, self.found([*needed(self.config), *self.config.inbox_topics]), nodes)
+        found = faults(self.config, self.found([*needed(self.config), *self.config.inbox_topics]), nodes)
+        wanted, head = delivery_lanes(self.config), self.config.topics.deliver("")
+        there = self.partitions() if wanted > 1 else {}
+        narrow = sorted(name for name, n in there.items() if name.startswith(head) and n < wanted)
+        if narrow:
+            what = f"of topics such as this, {len(narrow)} have less than {wanted} partitions"
+            found.append(Fault(narrow[0], what, "hilcast topics", fatal=False))
+        return found
 
     def held_back(self, names: Iterable[str]) -> dict[tuple[str, int], int]:
         """Partitions of these topics that nobody can read to the end, because a transaction is open; from which offset.
@@ -320,6 +350,14 @@ class TopicKeeper:
                 if error.args[0].code() not in _ABSENT:
                     raise away(self.config.deployment.kafka, error.args[0].str()) from error
         return described
+
+
+def _in_parts(
+    asked: list[Asked], ask: Callable[[list[Asked]], Mapping[str, Future[None]]]
+) -> Iterator[tuple[str, Future[None]]]:
+    """Ask for some at once, and for the next when these are answered."""
+    for first in range(0, len(asked), CHANGED_MAX):
+        yield from ask(asked[first : first + CHANGED_MAX]).items()
 
 
 def _new(name: str, kept: Kept) -> NewTopic:

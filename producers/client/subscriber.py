@@ -28,6 +28,8 @@ SILENCE_S = 5.0
 """An end that is not reached, because Kafka's own marks stand there, is not waited for longer than this."""
 LOOK_S = 1.0
 """How often a delivery topic that does not exist yet is looked for."""
+GROWN_S = 15.0
+"""How often it is looked whether a topic that is read was given more partitions."""
 
 
 class Subscriber(Registrant):
@@ -77,7 +79,7 @@ class Subscriber(Registrant):
         """Of topics that were seen to exist."""
         self._moved = False
         """Whether spans changed or the end of one was reached, so that the reader must go on elsewhere."""
-        self._looked = float("-inf")
+        self._looked = self._asked = float("-inf")
         self._fetched: deque[Record] = deque()
         self._held: deque[tuple[float, Delivery]] = deque()
         self._copies: dict[str, list[Place]] = {}
@@ -301,6 +303,8 @@ class Subscriber(Registrant):
         assert not self._fetched, "what was fetched is given before more is looked for"
         self._moved |= self._groups.poll()
         now = time.monotonic()
+        if now - self._asked >= GROWN_S:
+            self._follow_growth()
         shared = self._groups.spans.places()
         missing = any(topic not in self._partitions for topic in self._topics)
         missing |= any(p not in self._partitions.get(topic, ()) for topic, p in shared)
@@ -342,8 +346,18 @@ class Subscriber(Registrant):
             self._partitions[topic] = found
         return self._partitions.get(topic, ())
 
+    def _follow_growth(self) -> None:
+        """Take notice of the partitions that topics were given; a new one is read from its beginning."""
+        self._asked = time.monotonic()
+        for topic in self._topics:
+            found = self._transport.partitions(topic)
+            if found and found != self._partitions.get(topic):
+                self._partitions[topic] = found
+                self._moved = True
+
     def _ends(self) -> dict[Partition, int]:
         """Where everything ends now that is read, or will be once its topic is looked for."""
+        self._follow_growth()
         ends = {(t, p): self._transport.span(t, p)[1] for t in self._topics for p in self._transport.partitions(t)}
         for topic, p in self._groups.spans.places():
             last = self._groups.spans.end((topic, p))

@@ -24,6 +24,7 @@ from state.counting_sort import stable_order
 from state.digests import delivery_ids, event_digests, hexadecimal
 from state.distribution.assignment import shared_topic
 from state.kernels import njit
+from state.lanes import delivery_lanes
 from state.messages import SUBSCRIPTIONS_BYTES_MAX, cut, joined_ids, write_members
 from state.routing.assemble import Outgoing, fixed
 from state.routing.envelope import Envelopes
@@ -202,15 +203,17 @@ def write_deliveries(
     if snapshot.stale:
         extras["hilcast_stale"] = outgoing.pool([b"true"]) + same
     if not snapshot.closed:
-        outgoing.add(rows, _codes(outgoing, what)[what.recipients], extras)
+        outgoing.add(rows, _codes(outgoing, snapshot, what)[what.recipients], extras)
         return Written(len(rows), 0)
     return _write_open_and_closed(outgoing, envelopes, snapshot, rows, what, extras)
 
 
-def _codes(outgoing: Outgoing, what: Deliveries) -> Ints:
-    """By place of a recipient: the code of its topic."""
+def _codes(outgoing: Outgoing, snapshot: Snapshot, what: Deliveries) -> Ints:
+    """By place of a recipient: the code of its topic. In which partition of a sink a copy lies, Kafka chooses."""
+    head, lanes = snapshot.config.topics.deliver(""), delivery_lanes(snapshot.config)
     each = what.destinations.cast(pa.string()).dictionary_encode()
-    codes = np.array([outgoing.code(destination) for destination in each.dictionary.to_pylist()], np.int64)
+    topics = each.dictionary.to_pylist()
+    codes = np.array([outgoing.code(topic, lanes if topic.startswith(head) else 0) for topic in topics], np.int64)
     return np.asarray(codes[each.indices.to_numpy()])
 
 
@@ -225,7 +228,7 @@ def _write_open_and_closed(
     """Add deliveries, some of which may be for destinations that take nothing now."""
     destinations = what.destinations.cast(pa.string()).to_pylist()
     shut = np.array([destination in snapshot.closed for destination in destinations], bool)[what.recipients]
-    codes = _codes(outgoing, what)
+    codes = _codes(outgoing, snapshot, what)
     outgoing.add(rows[~shut], codes[what.recipients[~shut]], {name: at[~shut] for name, at in extras.items()})
     if shut.any():
         to, where = what.recipients[shut], rows[shut]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,10 +11,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from infra.kafka import destinations
 from infra.kafka.destinations import Destinations
-from infra.kafka.topic_keeper import RefusedError, TopicKeeper
+from infra.kafka.topic_keeper import CHANGED_MAX, RefusedError, TopicKeeper
+from state.config import parse
 from state.errors import HilcastError
 from state.limits import OUTPUT_BYTES_MAX
-from tests.producers.worlds import configured
+from tests.producers.worlds import configured, text
 
 ROOM = {"max.message.bytes": str(OUTPUT_BYTES_MAX)}
 
@@ -84,6 +86,52 @@ def test_topics_are_given_the_lanes_that_they_lack(services, unique):
     assert not any(fault.fatal for fault in faults)
     missing = {fault.what for fault in keeper(4).faults() if fault.topic == topics.publications}
     assert missing == {"it has 3 of 4 partitions"}
+
+
+@pytest.mark.services
+def test_delivery_topics_are_given_the_lanes_that_they_lack(services, unique):
+    """Those that are there grow when the job looks at them and when the configuration is taken; none gets fewer."""
+    config = configured(services, unique, create=False)
+    ann, bob, cy = (config.topics.deliver(name) for name in ("ann", "bob", "cy"))
+
+    def keeper(lanes):
+        return TopicKeeper(replace(config, settings=replace(config.settings, delivery_partitions=lanes)))
+
+    def lanes():
+        return keeper(None).partitions(names=[ann, bob, cy])
+
+    keeper(None).ensure([ann, bob])
+    assert lanes() == {ann: 1, bob: 1}
+    keeper(3).ensure_needed(own=False)
+    assert lanes() == {ann: 1, bob: 1}, "not at every look"
+    (fault,) = (fault for fault in keeper(3).faults() if fault.topic == ann)
+    assert (fault.what, fault.fatal) == ("of topics such as this, 2 have less than 3 partitions", False)
+    keeper(None).ensure_needed(config=keeper(3).config)
+    assert lanes() == {ann: 3, bob: 3}
+    assert keeper(4).recreate([ann, cy]) == ([cy], {})
+    keeper(2).ensure([ann, bob, cy])
+    keeper(2).ensure_needed()
+    assert lanes() == {ann: 4, bob: 3, cy: 4}
+
+
+def test_many_topics_are_made_in_parts():
+    """No request is for more than Kafka takes, and each topic is asked for once."""
+    config, asked, there = parse(text(SimpleNamespace(kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0"), "p")), [], {}
+
+    def make(new, **_):
+        asked.append(len(new))
+        there.update((topic.topic, 1) for topic in new)
+        done = {topic.topic: Future() for topic in new}
+        for future in done.values():
+            future.set_result(None)
+        return done
+
+    keeper = TopicKeeper(config)
+    keeper.admin = SimpleNamespace(create_topics=make)
+    keeper.partitions = lambda timeout_s=0.0, names=(): {name: there[name] for name in names if name in there}
+    names = [config.topics.deliver(f"c{i}") for i in range(CHANGED_MAX * 2 + 1)]
+    assert (keeper.ensure(names), keeper.ensure(names)) == ({}, {})
+    assert (asked, sorted(there)) == ([CHANGED_MAX, CHANGED_MAX, 1], sorted(names))
 
 
 class Keeper:

@@ -12,7 +12,7 @@ from producers import cli
 from tests.integration.harness import RunningJob, Wire
 from tests.integration.test_overlay import Drill
 
-LANES = "[settings]\npartitions = {}\n"
+LANES = "[settings]\npartitions = {0}\ndelivery_partitions = {0}\n"
 HOSTS = {"east": ["b1", "b2", "b7"], "west": ["b3", "b4", "b5", "b6"]}
 
 
@@ -50,6 +50,8 @@ class Both(Drill):
                     last[partition] = offset
             if link.endswith(("b2.b3", "b2.b4", "b3.b2")):
                 assert set(lane_of.values()) == set(range(lanes)), f"not all lanes are used: {link}"
+        delivered = [r for r in self.wire.read(*self.wire.under("deliver")) if int(r.header("ce_id")) >= first]
+        assert {r.partition for r in delivered} == set(range(lanes)), "clients' topics have lanes, too"
         lines = [r.json for r in self.wire.read("routed")]
         routed = {line["partition"] for line in lines if line["topic"] == f"{self.prefix}.link.b2.b3"}
         assert routed == set(range(lanes)), "each lane is routed by a task of its own"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from hilcast import Advertiser, Publisher, RefusedError, Subscriber, UnansweredError
 from infra.kafka import open_transport
 from infra.kafka.topic_keeper import TopicKeeper
+from producers.client import subscriber
 from state.errors import HilcastError
 from tests.producers.test_transport import BOTH, read
 from tests.producers.worlds import answer, configured, delivered
@@ -238,6 +241,27 @@ def test_a_subscriber_may_be_there_before_its_topic(config, wire, name):
         make(config, config.topics.deliver("alice"))
         send(wire, delivered(config, "alice", "e1", "s1"))
         assert [d.event_id for d in alice.poll(20)] == ["e1"]
+
+
+def test_partitions_that_a_topic_is_given_are_read(config, wire, name, monkeypatch):
+    """By whoever reads already, from their beginning, and by who reads up to the ends."""
+    monkeypatch.setattr(subscriber, "GROWN_S", 0.2)
+    wide = replace(config, settings=replace(config.settings, delivery_partitions=3))
+    make(config, config.topics.deliver("alice"))
+    with Subscriber(config, "alice", transport=name, start="end") as alice:
+        send(wire, delivered(config, "alice", "e0", "s1"))
+        assert [d.event_id for d in alice.poll(20)] == ["e0"]
+        make(wide, config.topics.deliver("alice"))
+        with contextlib.closing(open_transport(wide)) as fresh:  # one that was there before knows one partition
+            copies = (delivered(config, "alice", f"e{1 + lane}", "s1") for lane in range(3))
+            send(fresh, *(replace(copy, partition=lane) for lane, copy in enumerate(copies)))
+        found = set()
+        deadline = time.monotonic() + 20
+        while len(found) < 3 and time.monotonic() < deadline:
+            found |= {(d.event_id, d.record.partition) for d in alice.poll(0.2)}
+        assert found == {("e1", 0), ("e2", 1), ("e3", 2)}
+    with Subscriber(config, "alice", transport=name) as alice:
+        assert sorted(d.event_id for d in alice.present()) == ["e0", "e1", "e2", "e3"]
 
 
 def test_a_shared_sink_is_read_for_one_client(config, wire, name, unique):

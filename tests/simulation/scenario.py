@@ -431,8 +431,9 @@ def _format(rng: random.Random, attributes: list[str]) -> list[str]:
 
 
 def _lanes(rng: random.Random) -> str:
-    """How many partitions publications, links and shared topics have: one, unless it is set."""
-    return rng.choice(("", "\npartitions = 2", "\npartitions = 3"))
+    """How many partitions publications, links and shared topics have, and deliveries: one, unless it is set."""
+    shared, own = rng.choice(("", "\npartitions = 2", "\npartitions = 3")), rng.choice(("", "", "2", "3"))
+    return shared + (own and f"\ndelivery_partitions = {own}")
 
 
 def _text(overlay: Overlay, settings: str, types: list[_Type], places: dict[str, list[str]]) -> str:

@@ -64,6 +64,25 @@ def test_what_stands_in_one_partition_goes_on_in_one_in_order():
             assert some == sorted(some), "a delivery topic has one partition, and keeps the order of each input"
 
 
+def test_deliveries_may_have_lanes_of_their_own():
+    """As many as are set, whatever links have: each input partition goes on in one, in order, and all are used."""
+    world = world_of("partitions = 4\ndelivery_partitions = 3")
+    posted, right = publish(world, 200)
+    entered = {mark_of(r.headers): r.partition for r in posted.records}
+    for client in ("far", "near"):
+        lanes = marks(world, world.config.topics.deliver(client))
+        assert set(lanes) == {0, 1, 2}
+        assert sorted(mark for lane in lanes.values() for mark in lane) == sorted(right), "once each"
+        goes_on = defaultdict(set)
+        for lane, some in lanes.items():
+            for mark in some:
+                goes_on[entered[mark]].add(lane)
+            for partition in range(4):
+                same = [mark for mark in some if entered[mark] == partition]
+                assert same == sorted(same), f"out of order for {client} in {lane}"
+        assert all(len(where) == 1 for where in goes_on.values()), goes_on
+
+
 def test_a_route_batch_has_a_slice_of_every_lane():
     """As many lines in the routing log as input partitions, at every deployment on the way."""
     world = world_of("partitions = 3")
@@ -81,7 +100,8 @@ def test_topics_grow_while_events_are_on_their_way():
     """What stands in the lanes that there were, and what comes in those that are new, is delivered; fewer, too."""
     world = world_of("")
     total = set()
-    for settings in ("", "partitions = 2", "partitions = 5", "", "partitions = 3"):
+    own = "delivery_partitions = {}\n".format
+    for settings in ("", "partitions = 2", own(4), f"{own(4)}partitions = 5", "", own(2), "partitions = 3"):
         config = parse(plane("a-b", "b-c", "c-d", cubes=1, settings=settings))
         world.config = config
         for deployment in world.deployments:
@@ -93,5 +113,6 @@ def test_topics_grow_while_events_are_on_their_way():
             world.settle()
         world.route()
     for client in ("far", "near"):
-        (lane,) = marks(world, config.topics.deliver(client)).values()
-        assert sorted(lane) == sorted(total), "once each: nothing crashed"
+        lanes = marks(world, config.topics.deliver(client))
+        assert len(lanes) > 1, "some came while there were several"
+        assert sorted(mark for lane in lanes.values() for mark in lane) == sorted(total), "once each: nothing crashed"

@@ -230,7 +230,9 @@ class SimulatedDeployment:
         self._install(meanwhile, lambda outputs: outputs)
 
     def _configure(self, config: Config) -> None:
-        now, then = ((c.fingerprint(), c.settings.partitions) for c in (config, self.config))
+        now, then = (
+            (c.fingerprint(), c.settings.partitions, c.settings.delivery_partitions) for c in (config, self.config)
+        )
         if now != then:
             self.config = replace(config, deployment=replace(config.deployment, name=self.name, hosts=self.hosts))
             self.grids = self.world.grids(config)

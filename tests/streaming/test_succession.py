@@ -109,7 +109,7 @@ def test_the_order_in_which_a_generation_takes_over():
     assert around.did == [
         *("topics", "build", "load", "claim", "hold", "stop control"),
         *("read", "say new True", "say old False", "flush"),
-        *("greet", "start control", "checkpoint", "in force", "release", "adopt"),
+        *("greet", "start control", "topics", "checkpoint", "in force", "release", "adopt"),
     ]
 
 
