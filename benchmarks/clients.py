@@ -1,12 +1,15 @@
 """Many clients, each with a delivery topic of its own: what a topic costs.
 
-    python -m benchmarks.clients [--clients 1000] [--events 2000] [--per-event 10]
+    python -m benchmarks.clients [--clients 1000 5000 20000] [--events 20000] [--per-event 10]
 
-One job on a real Kafka, Redis and Spark, two brokers; every client has one subscription, and every event is for
-`--per-event` clients that follow each other, so that all topics are written to in turn. Printed: seconds until all
-subscriptions are in force, their topics created; seconds from a first event to its delivery; deliveries a second while
-all events are routed; memory of the driver's JVM, which holds the sink, and of the job's Python processes;
-seconds until a job that is started again on all of that is ready, and its first delivery.
+For each number of clients a job of its own on a real Kafka, Redis and Spark, two brokers; every client has one
+subscription, and every event is for `--per-event` clients that follow each other, so that all topics are written to in
+turn. Printed: seconds until all subscriptions are in force, their topics created; seconds from a first event to its
+delivery; deliveries a second while each client gets its first one, and while `--events` more are routed; memory of the
+driver's JVM, which holds the sink, and of the job's Python processes; seconds until a job that is started again on all
+of that is ready, and its first delivery. At the end a table of all.
+
+Kafka has a file open for each topic: where one node may not have so many, more nodes are started.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from benchmarks.kafka_nodes import further_nodes, nodes_for
 from benchmarks.live import in_force, start_job
 from benchmarks.pipeline import on_services
 from infra.local.services import LocalServices
@@ -29,6 +34,10 @@ from state.config import Config, parse
 
 PATIENCE_S = 3600.0
 LOOK_S = 0.05
+RESTS = 4
+"""What is counted is looked at so many times shorter than it is left alone: to look at all topics is work for Kafka."""
+IN_HAND_MAX = 50_000
+"""Events that the publisher holds at most: librdkafka takes 100,000."""
 ASKED_MAX = 2000
 """Topics whose ends are asked for at once."""
 
@@ -48,49 +57,111 @@ x = {{ kind = "int", min = 0, max = {most} }}
 """
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What so many clients take: seconds, deliveries a second, and MB."""
+
+    clients: int
+    nodes: int
+    """Of Kafka."""
+    ready: float
+    """Seconds of the first start, with no clients."""
+    in_force: float
+    first: float
+    at_first: float
+    """Deliveries a second while each client gets its first one."""
+    steady: float
+    sink: float
+    """MB of the JVM of the driver, which is the executor, too."""
+    python: float
+    ready_again: float
+    first_again: float
+
+
+TITLES = {
+    "clients": "clients", "nodes": "Kafka nodes", "ready": "ready with none, s", "in_force": "all in force, s",
+    "first": "first delivery, s", "at_first": "deliveries/s, first to each", "steady": "deliveries/s after that",
+    "sink": "JVM with the sink, MB", "python": "Python, MB", "ready_again": "ready again, s",
+    "first_again": "first delivery again, s",
+}  # fmt: skip
+
+
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, default=1000)
-    parser.add_argument("--events", type=int, default=2000)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1000])
+    parser.add_argument("--events", type=int, default=20_000)
     parser.add_argument("--per-event", type=int, default=10)
-    on_services(measure, parser.parse_args())
+    options = parser.parse_args()
+    found: list[Measured] = []
+    for clients in options.clients:
+        options.number = clients
+        on_services(lambda services, folder, given: found.append(measure(services, folder, given)), options)
+    print("| " + " | ".join(TITLES[field.name] for field in fields(Measured)) + " |")
+    print("|" + "---|" * len(TITLES))
+    for one in found:
+        print("| " + " | ".join(_shown(getattr(one, field.name)) for field in fields(Measured)) + " |")
 
 
-def measure(services: LocalServices, folder: Path, options: argparse.Namespace) -> None:
+def _shown(value: float) -> str:
+    """As few digits as are worth anything."""
+    return f"{value:,.0f}" if isinstance(value, int) or value >= 100 else f"{value:.1f}"
+
+
+def measure(services: LocalServices, folder: Path, options: argparse.Namespace) -> Measured:
     """One job, and the same again on what it left."""
-    path = folder / "hilcast.toml"
-    most = options.clients + options.per_event
-    text = CONFIG.format(kafka=services.kafka, redis=services.redis, checkpoint=folder / "checkpoint", most=most)
+    nodes = nodes_for(options.number)
+    with further_nodes(services, nodes - 1):
+        return grown(services, folder, options, nodes)
+
+
+def grown(services: LocalServices, folder: Path, options: argparse.Namespace, nodes: int) -> Measured:
+    """On so many nodes."""
+    clients, width, path = options.number, options.per_event, folder / "hilcast.toml"
+    checkpoint, most = folder / "checkpoint", clients + width
+    text = CONFIG.format(kafka=services.kafka, redis=services.redis, checkpoint=checkpoint, most=most)
     path.write_text(text)
-    config, seen = parse(text), Deliveries(parse(text), options.clients)
-    began = time.monotonic()
-    job = start_job(path)
-    print(f"{options.clients} clients, {options.events} events to {options.per_event} of them each")
-    print(f"ready with none            {time.monotonic() - began:8.1f} s")
+    config, seen = parse(text), Deliveries(parse(text), clients)
+    print(f"{clients} clients, {nodes} nodes of Kafka", flush=True)
+    job, ready = started(path)
     try:
-        subscribe(config, options.clients, options.per_event)
-        print(f"all in force, topics made  {in_force(config, PATIENCE_S):8.1f} s")
-        print(f"first delivery             {first(config, seen):8.1f} s")
-        before, began = seen.count(), time.monotonic()
-        publish(config, options.events, options.clients, options.per_event)
-        wanted = before + options.events * options.per_event
-        until(lambda: seen.count() >= wanted)
-        seconds = time.monotonic() - began
-        print(f"deliveries a second        {options.events * options.per_event / seconds:8.0f}, {seconds:.1f} s")
-        for name, megabytes in memory(job).items():
-            print(f"{name:<26} {megabytes:8.0f} MB")
+        subscribe(config, clients, width)
+        all_in = say("all in force, their topics made", in_force(config, PATIENCE_S))
+        one = say("the first delivery", first(config, seen))
+        at_first = say("deliveries a second, first to each", rate(config, seen, -(-clients // width), clients, width))
+        steady = say("deliveries a second after that", rate(config, seen, options.events, clients, width))
+        sink, python = (say(name, megabytes) for name, megabytes in memory(job).items())
     finally:
         job.terminate()
         job.wait(PATIENCE_S)
-    began = time.monotonic()
-    job = start_job(path)
+    job, again = started(path)
     try:
-        print(f"ready again                {time.monotonic() - began:8.1f} s")
-        print(f"first delivery again       {first(config, seen):8.1f} s")
+        one_again = say("the first delivery again", first(config, seen))
     finally:
         job.terminate()
         job.wait(PATIENCE_S)
+    return Measured(clients, nodes, ready, all_in, one, at_first, steady, sink, python, again, one_again)
+
+
+def started(path: Path) -> tuple[subprocess.Popen[bytes], float]:
+    """A job that is ready, and the seconds that this took."""
+    began = time.monotonic()
+    job = start_job(path)
+    return job, say("ready", time.monotonic() - began)
+
+
+def say(what: str, value: float) -> float:
+    """Print a figure as soon as it is known: a run takes minutes."""
+    print(f"  {what:<36}{value:10.1f}", flush=True)
+    return value
+
+
+def rate(config: Config, seen: Deliveries, events: int, clients: int, width: int) -> float:
+    """Deliveries a second, from the first event that is sent to the last delivery."""
+    wanted, began = seen.count() + events * width, time.monotonic()
+    publish(config, events, clients, width)
+    until(lambda: seen.count() >= wanted)
+    return events * width / (time.monotonic() - began)
 
 
 def subscribe(config: Config, clients: int, width: int) -> None:
@@ -111,6 +182,8 @@ def publish(config: Config, events: int, clients: int, width: int) -> None:
         headers = [("ce_specversion", b"1.0"), ("ce_id", f"{stamp}.{i}".encode()), ("ce_source", b"clients")]
         headers += [("ce_type", b"t"), ("ce_broker", b"b1")]
         x = width - 1 + (i * width) % max(1, clients - width + 1)
+        while len(producer) >= IN_HAND_MAX:
+            producer.poll(0.05)
         producer.produce(config.topics.publications, json.dumps({"x": x}), headers=headers)
         producer.poll(0)
     producer.flush()
@@ -127,9 +200,12 @@ def first(config: Config, seen: Deliveries) -> float:
 def until(holds: Callable[[], bool]) -> None:
     """Return when it holds."""
     deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "it does not get on"
-        time.sleep(LOOK_S)
+    while True:
+        began = time.monotonic()
+        if holds():
+            return
+        assert began < deadline, "it does not get on"
+        time.sleep(max(LOOK_S, RESTS * (time.monotonic() - began)))
 
 
 class Deliveries:

@@ -1,14 +1,15 @@
 """What it costs to grow: throughput, memory, Redis and a rebuild, by cores, executors and subscriptions; and a fit.
 
-    python -m benchmarks.scale [--subscriptions 10000 100000] [--cores 1 2 4] [--events 200000] [--write]
+    python -m benchmarks.scale [--subscriptions 10000 100000] [--cores 1 2 4] [--events 200000] [--write | --add]
     python -m benchmarks.scale --profile [--subscriptions 100000]
 
 The router beside the identity pipeline with the same cores, as in `benchmarks.pipeline`: by tasks of one process, by
 subscriptions, and by executors of one core each, processes of their own that are sent our code as on a cluster
 (`local-cluster[N,1,...]`). What an event costs is processor time, so that a machine with other work tells it, too.
 A new generation is rebuilt from registrations (`--rebuilt`), in this process. Lines are fitted by least squares on
-relative errors; `--write` puts measurements and lines where `hilcast size` reads them. `--profile` starts no services:
-it tells where the time of one event goes between Kafka's bytes and the rows out, in processor time of one thread.
+relative errors; `--write` puts measurements and lines where `hilcast size` reads them, `--add` beside those that are
+there, so that what takes long can be measured in pieces. `--profile` starts no services: it tells where the time of one
+event goes between Kafka's bytes and the rows out, in processor time of one thread.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import math
 import os
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -226,22 +228,27 @@ def growth(services: LocalServices, folder: Path, options: argparse.Namespace) -
         print(f"{one.subscriptions:>14,}{where:>11}{one.cores:>7}{one.router:>10.0f}{one.identity:>12.0f}", end="")
         print(f"{one.router / one.identity:>7.2f}{one.router_us:>11.2f}{one.identity_us:>13.2f}", end="")
         print(f"{one.index_mb:>10}{one.worker_mb:>11}{one.redis_mb:>10.1f}")
-    cores = os.cpu_count() or 1
-    lines = fit(found, rebuilds, cores)
     for count, seconds in rebuilds:
         print(f"a generation of {count:,} rebuilt: {seconds:.1f} s of one core")
+    if options.write or options.add:
+        write(found, rebuilds, options)
+
+
+def write(found: list[Measured], rebuilds: list[tuple[int, float]], options: argparse.Namespace) -> None:
+    """Measurements and lines, where `hilcast size` reads them; of the same measured again, the last counts."""
+    cores = os.cpu_count() or 1
+    machine = {"cores": cores, "load": round(os.getloadavg()[1], 1), "python": sys.version.split()[0]}
+    machine["events"] = options.events
+    if options.add:
+        kept = tomllib.loads(DATA.read_text())
+        every = [*(Measured(**one) for one in kept["route"]), *found]
+        by_place = {(one.subscriptions, one.brokers, one.cores, one.executors): one for one in every}
+        found = [by_place[place] for place in sorted(by_place)]
+        rebuilds = sorted(({one["subscriptions"]: one["seconds"] for one in kept["rebuild"]} | dict(rebuilds)).items())
+        machine["load"] = max(machine["load"], kept["machine"]["load"])
+    lines = fit(found, rebuilds, cores)
     for name, line in lines.items():
         print(f"{name}: {line}")
-    if options.write:
-        write(found, rebuilds, lines, options)
-
-
-def write(
-    found: list[Measured], rebuilds: list[tuple[int, float]], lines: dict[str, object], options: argparse.Namespace
-) -> None:
-    """Measurements and lines, where `hilcast size` reads them."""
-    machine = {"cores": os.cpu_count() or 1, "load": round(os.getloadavg()[1], 1), "python": sys.version.split()[0]}
-    machine["events"] = options.events
     tables = {
         "machine": machine,
         "fit": lines,
@@ -329,8 +336,8 @@ def main() -> None:
     """Grow, and say what it cost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--subscriptions", type=int, nargs="+", default=[10_000, 100_000])
-    parser.add_argument("--rebuilt", type=int, nargs="+", default=[2000, 10_000], help="registrations of a generation")
-    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2, 4], help="tasks of one process")
+    parser.add_argument("--rebuilt", type=int, nargs="*", default=[2000, 10_000], help="registrations of a generation")
+    parser.add_argument("--cores", type=int, nargs="*", default=[1, 2, 4], help="tasks of one process")
     parser.add_argument("--executors", type=int, nargs="*", default=[1, 2, 4], help="of one core each")
     parser.add_argument("--brokers", type=int, default=5)
     parser.add_argument("--cubes", type=int, default=16)
@@ -338,6 +345,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--per-event", type=float, default=1.0, help="matching subscriptions per event, about")
     parser.add_argument("--write", action="store_true", help="where `hilcast size` reads it")
+    parser.add_argument("--add", action="store_true", help="the same, beside what is written there")
     parser.add_argument("--profile", action="store_true", help="where the time of an event goes; no services")
     options = parser.parse_args()
     if options.profile:
