@@ -1,6 +1,6 @@
 """Many clients, each with a delivery topic of its own: what a topic costs.
 
-    python -m benchmarks.clients [--clients 1000 5000 20000] [--events 20000] [--per-event 10]
+    python -m benchmarks.clients [--clients 1000 5000 20000] [--events 20000] [--per-event 10] [--lanes 2]
 
 For each number of clients a job of its own on a real Kafka, Redis and Spark, two brokers; every client has one
 subscription, and every event is for `--per-event` clients that follow each other, so that all topics are written to in
@@ -47,6 +47,9 @@ prefix = "bench"
 kafka = "{kafka}"
 redis = "{redis}"
 checkpoint = "{checkpoint}"
+[settings]
+master = "local[{lanes}]"
+partitions = {lanes}
 [overlay]
 brokers = ["b1", "b2"]
 links = [["b1", "b2"]]
@@ -92,6 +95,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1000])
     parser.add_argument("--events", type=int, default=20_000)
     parser.add_argument("--per-event", type=int, default=10)
+    parser.add_argument("--lanes", type=int, default=2, help="route tasks, each of which asks of new topics")
     options = parser.parse_args()
     found: list[Measured] = []
     for clients in options.clients:
@@ -119,7 +123,8 @@ def grown(services: LocalServices, folder: Path, options: argparse.Namespace, no
     """On so many nodes."""
     clients, width, path = options.number, options.per_event, folder / "hilcast.toml"
     checkpoint, most = folder / "checkpoint", clients + width
-    text = CONFIG.format(kafka=services.kafka, redis=services.redis, checkpoint=checkpoint, most=most)
+    lanes = options.lanes
+    text = CONFIG.format(kafka=services.kafka, redis=services.redis, checkpoint=checkpoint, most=most, lanes=lanes)
     path.write_text(text)
     config, seen = parse(text), Deliveries(parse(text), clients)
     print(f"{clients} clients, {nodes} nodes of Kafka", flush=True)

@@ -34,9 +34,11 @@ from streaming.building import Spark
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.last_resort import LastResort
 from streaming.offsets import Offsets
-from streaming.settings import QUERY_VARIABLE
+from streaming.settings import QUERY_VARIABLE, executors
 from streaming.warm_up import preparing, warming
 
+PREPARED_ROUNDS = 5
+"""How often each executor is asked to load a generation beforehand: one that is busy may be passed by."""
 RESTART_S = 2.0
 RESTART_MAX_S = 30.0
 _LOST = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "some data may have been missed", "data may have been lost")
@@ -249,18 +251,28 @@ class Queries:
         self._have_warmed(self._boots)
 
     def prepare(self, boot: Boot) -> str:
-        """Have a worker of the route query load a generation before it is in force; return why it cannot, or nothing.
+        """Have a worker of the route query on every executor load a generation before it is in force.
 
-        All workers of its host then map it, and none makes its events wait while it loads. Other hosts load it then.
+        All workers of its host then map it, and none makes its events wait while it loads. Returns why some have not
+        loaded it, or nothing.
         """
+        seen: set[str] = set()
         try:
-            with self._environment:
-                self._as("route")
-                job = preparing(self._spark, boot)
-            job.count()
+            for _ in range(PREPARED_ROUNDS):
+                wanted = executors(self._spark)
+                with self._environment:
+                    self._as("route")
+                    job = preparing(self._spark, boot, wanted)
+                told = job.collect()
+                seen |= {row.executor for row in told}
+                if not all(row.held for row in told):
+                    return "redis does not have all of it"
+                if len(seen) >= wanted:
+                    _log.info("generation %d is loaded beforehand, executors: %d", boot.generation, len(seen))
+                    return ""
         except (PySparkException, Py4JError) as error:  # the latter also where the job ends meanwhile
             return _short(error)
-        return ""
+        return f"{len(seen)} of {wanted} executors have it, others were busy"
 
     def _have_warmed(self, boots: Mapping[str, Boot | None]) -> None:
         cores, settings = self._spark.sparkContext.defaultParallelism, self._boots["control"].config.settings

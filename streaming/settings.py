@@ -70,6 +70,8 @@ SPARK = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.metricsEnabled": "false",
+    # the sink's producer, with all that it knows of topics, outlives an hour without events
+    "spark.kafka.producer.cache.timeout": "1h",
     "spark.driver.memory": "2g",
     # writing the event log of every batch for ever would fill the heap
     "spark.sql.streaming.numRecentProgressUpdates": "20",
@@ -103,6 +105,9 @@ SINK = {
     "kafka.max.request.size": str(OUTPUT_BYTES_MAX),
     # a deleted delivery topic must come to light before Spark's own patience ends
     "kafka.max.block.ms": "60000",
+    # the first copy to a topic waits for Kafka to tell of it, the longer the more topics are known (4 ms with 5,000):
+    # what is known is kept for an hour, not 5 minutes. No longer: of a topic that is gone it would ask again and again
+    "kafka.metadata.max.idle.ms": "3600000",
     "kafka.delivery.timeout.ms": "120000",
 }
 
@@ -154,6 +159,12 @@ def routing_tasks(spark: SparkSession) -> int:
     it: after Redis was emptied everything would stand still for ever.
     """
     return max(1, spark.sparkContext.defaultParallelism - 1)
+
+
+def executors(spark: SparkSession) -> int:
+    """How many processes run tasks now: on a cluster those beside the driver."""
+    known: int = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
+    return max(1, known - (not is_local(spark.sparkContext.master)))
 
 
 def session(config: Config) -> SparkSession:

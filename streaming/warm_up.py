@@ -6,7 +6,7 @@
         control   makes its grids and its connections
 
     and later, before another generation is in force:
-        route     one of them loads its index, which the others of its host then map
+        route     one of them on each executor loads its index, which the others of its host then map
 
 Without it the first records of a new job would wait for all of that. Spark keeps these workers for the queries, as both
 are told apart by their environment alone.
@@ -14,6 +14,8 @@ are told apart by their environment alone.
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -38,14 +40,23 @@ def warming(spark: SparkSession, boot: Boot | None, query: str, tasks: int) -> D
     return spark.range(0, tasks, 1, tasks).mapInArrow(partial(_warm, boot, query), "id long")
 
 
-def preparing(spark: SparkSession, boot: Boot) -> DataFrame:
-    """A job that has one worker of the route query hold a generation which is about to be in force."""
-    return spark.range(0, 1, 1, 1).mapInArrow(partial(_prepare, boot), "id long")
+def preparing(spark: SparkSession, boot: Boot, tasks: int) -> DataFrame:
+    """A job that has so many workers of the route query hold a generation which is about to be in force.
+
+    Its rows say which executor that was, and whether it does. Spark gives each executor that has room a task before it
+    gives one a second task: with as many tasks as executors, all that are not busy with other tasks have one.
+    """
+    return spark.range(0, tasks, 1, tasks).mapInArrow(partial(_prepare, boot), "executor string, held boolean")
 
 
 def _prepare(boot: Boot, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    cache(boot).prepare(boot.generation, boot.config.shared)
-    yield from batches
+    held = cache(boot).prepare(boot.generation, boot.config.shared)
+    time.sleep(TOGETHER_S)
+    # our parent is the daemon of this query, of which an executor has one
+    said = [pa.array([f"{socket.gethostname()} {os.getppid()}"]), pa.array([held])]
+    for batch in batches:
+        for _ in range(batch.num_rows):
+            yield pa.RecordBatch.from_arrays(said, names=["executor", "held"])
 
 
 def _warm(boot: Boot | None, query: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

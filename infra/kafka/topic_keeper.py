@@ -39,6 +39,8 @@ _REFUSED = (
 FENCE = "min.insync.replicas"
 FENCED = "32767"
 """More than there are replicas: Kafka takes nothing into the topic from who wants all of them to have it."""
+SAID_MAX = 20
+"""Topics that are named in one go."""
 _log = logger("topics")
 Asked = TypeVar("Asked")
 CHANGED_MAX = 500
@@ -134,11 +136,11 @@ class TopicKeeper:
         Where Kafka does not let us, publications stay in fewer lanes, and that is said: it is taken out of `lanes`. Any
         other must have as many as are written to: that is a reason in `refused`, or without it a `RefusedError`.
         """
-        asked = [NewPartitions(name, n) for name, n in sorted(lanes.items())]
+        asked, grown = [NewPartitions(name, n) for name, n in sorted(lanes.items())], list[str]()
         for name, future in _in_parts(asked, lambda some: self.admin.create_partitions(some, request_timeout=30.0)):
             try:
                 future.result()
-                _log.info("%s has %d partitions now", name, lanes[name])
+                grown.append(name)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.INVALID_PARTITIONS:
                     continue  # somebody else was first; whether it has enough now is looked at next
@@ -152,6 +154,10 @@ class TopicKeeper:
                 else:
                     refused[name] = reason
                 del lanes[name]
+        for name in grown[:SAID_MAX]:
+            _log.info("%s has %d partitions now", name, lanes[name])
+        if len(grown) > SAID_MAX:
+            _log.info("%d topics more have what they lacked of them", len(grown) - SAID_MAX)
 
     def rehearse(self, name: str) -> None:
         """Find out whether this delivery topic could be created; `RefusedError` if not."""

@@ -15,6 +15,7 @@ from infra.kafka.topic_keeper import CHANGED_MAX, RefusedError, TopicKeeper
 from state.config import parse
 from state.errors import HilcastError
 from state.limits import OUTPUT_BYTES_MAX
+from state.topics import Topics
 from tests.producers.worlds import configured, text
 
 ROOM = {"max.message.bytes": str(OUTPUT_BYTES_MAX)}
@@ -141,7 +142,9 @@ class Keeper:
         self.answers = list(answers)
         self.asked = self.listed = 0
         self.config = SimpleNamespace(
-            deployment=SimpleNamespace(prefix="hilcast"), settings=SimpleNamespace(delivery_retention_hours=1)
+            deployment=SimpleNamespace(prefix="hilcast"),
+            topics=Topics("hilcast"),
+            settings=SimpleNamespace(delivery_retention_hours=1, delivery_partitions=None),
         )
 
     def create(self, topics):

@@ -341,3 +341,27 @@ def test_the_last_resort_is_told_where_a_query_fails(monkeypatch):
     stage.queries.restart_failed()
     assert len(stage.started) == before + 1
     assert stage.resorts["control"].failures == []
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [
+        ([["one", "two"]], ""),
+        ([["one", "one"], ["two", "one"]], ""),
+        ([["one", "one"]] * queries.PREPARED_ROUNDS, "1 of 2 executors have it, others were busy"),
+        ([["one", "-"]], "redis does not have all of it"),
+    ],
+)
+def test_every_executor_loads_a_generation_beforehand(monkeypatch, rounds, expected):
+    """Those that were busy are asked again, a few times; whoever cannot is told of at once."""
+    stage, left = Stage(monkeypatch), list(rounds)
+
+    def preparing(spark, boot, tasks):
+        assert (tasks, boot.generation) == (2, 3)
+        told = [SimpleNamespace(executor=name, held=name != "-") for name in left.pop(0)]
+        return SimpleNamespace(collect=lambda: told)
+
+    monkeypatch.setattr(queries, "preparing", preparing)
+    monkeypatch.setattr(queries, "executors", lambda spark: 2)
+    assert stage.queries.prepare(queries.Boot(parse(CONFIG), 3)) == expected
+    assert not left
