@@ -24,7 +24,7 @@ Left out: the order of deliveries, and what crossed the links.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -45,6 +45,8 @@ EXAMPLES = 20
 
 Target = tuple[str, str]
 """Client and destination topic."""
+Unread = Callable[[], Filter | None]
+"""Reads a filter, once some publication is judged by it: of very many subscriptions trees are too much to be held."""
 
 
 # --- what is judged -------------------------------------------------------------------------------------------------
@@ -60,7 +62,7 @@ class Stand(NamedTuple):
     owner: str | None = None
     """The client, or the publisher of an advertisement."""
     destination: str = ""
-    filter: Filter | None = None
+    filter: Filter | Unread | None = None
     """None, with an owner: no longer known. It may then match anything, and must match nothing."""
 
 
@@ -142,7 +144,7 @@ class Progress(NamedTuple):
     offsets: Mapping[str, int]
 
 
-Times = tuple[int, Sequence[tuple[int, float]]]
+Times = tuple[int, Sequence[tuple[int, float]] | Floats]
 """Of a topic: the first offset that is held, and offset and time of each record."""
 
 
@@ -166,14 +168,14 @@ class ControlHistory:
         self._rounds = rounds
         self._mixed = sorted(mixed)
         self._topics = list(times)
+        pairs = {topic: np.array(records, np.float64).reshape(-1, 2) for topic, (_, records) in times.items()}
         self._ends_after = {
-            topic: np.array([first, *(offset + 1 for offset, _ in records)], np.int64)
-            for topic, (first, records) in times.items()
+            topic: np.concatenate([[first], pairs[topic][:, 0].astype(np.int64) + 1])
+            for topic, (first, _) in times.items()
         }
         # a clock that was set back must not make a later record look earlier
         self._times = {
-            topic: np.maximum.accumulate(np.array([-NEVER, *(at for _, at in records)]))
-            for topic, (_, records) in times.items()
+            topic: np.maximum.accumulate(np.concatenate([[-NEVER], held[:, 1]])) for topic, held in pairs.items()
         }
         groups: dict[tuple[str, tuple[str, ...]], list[Progress]] = defaultdict(list)
         for record in progress:
@@ -230,7 +232,7 @@ class _Reached:
         records = sorted(records, key=lambda record: record.time_ms)
         self._times = np.array([record.time_ms for record in records] + [NEVER])
         # nobody has read a record before it was there: such offsets are of a topic of that name that is gone
-        begun = {topic: (first, held[0][1] if held else NEVER) for topic, (first, held) in times.items()}
+        begun = {topic: (first, held[0][1] if len(held) else NEVER) for topic, (first, held) in times.items()}
 
         def read(line: Progress, topic: str) -> int:
             (first, since_ms), offset = begun[topic], line.offsets.get(topic, 0)
@@ -496,7 +498,10 @@ class _Columns:
         self.rows = np.array(rows, np.int64)
         self.batch = _read(event_type, here, schemas)
         self.events = np.array([world.names[p.source, p.id] for p in here], np.int64)
-        self.sent, self.routed = np.array([p.sent_ms for p in here]), np.array([p.routed_ms for p in here])
+        self.sent = np.array([p.sent_ms for p in here], np.float64)
+        self.routed = np.array([p.routed_ms for p in here], np.float64)
+        self._first_sent, self._last_sent = self.sent.min(initial=NEVER), self.sent.max(initial=-NEVER)
+        self._first_routed, self._last_routed = self.routed.min(initial=NEVER), self.routed.max(initial=-NEVER)
         self.brokers = np.array([p.broker for p in here], dtype=object)
         self.sources = np.array([p.source.decode("utf-8", "replace") for p in here], dtype=object)
         excused = np.array([p.refused == "too-large" and max(p.size, len(p.value)) >= LARGE_BYTES for p in here], bool)
@@ -524,9 +529,18 @@ class _Columns:
         self.possible &= possible
         self.certain &= certain
 
-    def holding(self, filter: Filter | None, among: Bools) -> Answer:
+    def window(self, since_ms: float, end_ms: float) -> Bools | None:
+        """Usable rows that were routed from a moment on, and sent up to another; None: there are none."""
+        if since_ms > self._last_routed or end_ms < self._first_sent:
+            return None
+        if since_ms <= self._first_routed and end_ms >= self._last_sent:
+            return self.batch.valid
+        return (self.routed >= since_ms) & (self.sent <= end_ms) & self.batch.valid
+
+    def holding(self, filter: Filter | Unread | None, among: Bools) -> Answer:
         """Those of `among` for which the filter holds; one that is not known any more may hold for all."""
-        return Answer(among.copy(), np.zeros(len(self), bool)) if filter is None else self.batch.holding(filter, among)
+        known = filter() if callable(filter) else filter
+        return Answer(among.copy(), np.zeros(len(self), bool)) if known is None else self.batch.holding(known, among)
 
 
 def _read(event_type: EventType, publications: Sequence[Publication], schemas: Schemas) -> PlainEvents:
@@ -551,14 +565,12 @@ def _columns(reading: Reading, world: _World, schemas: Schemas) -> dict[str, _Co
 def _wanted(claim: Claim, columns: _Columns, restricted: bool = True) -> Iterator[tuple[Target, Bools, Bools]]:
     """For each target of a claim: rows that may reach it, and rows that every possible stand sends there."""
     stands = (NOTHING, *claim.stands)
-    ends = np.minimum.accumulate([NEVER, *(stand.in_force_ms for stand in stands[:0:-1])])[::-1]
-    windows = [
-        (columns.routed >= stand.since_ms) & (columns.sent <= end) & columns.batch.valid
-        for stand, end in zip(stands, ends, strict=True)
-    ]
-    for target in dict.fromkeys((s.owner, s.destination) for s in claim.stands if s.owner is not None):
+    ends = np.minimum.accumulate([NEVER, *(stand.in_force_ms for stand in stands[:0:-1])])[::-1].tolist()
+    met = [(stand, columns.window(stand.since_ms, end)) for stand, end in zip(stands, ends, strict=True)]
+    possible = [(stand, window) for stand, window in met if window is not None]
+    for target in dict.fromkeys((s.owner, s.destination) for s, _ in possible if s.owner is not None):
         may, against = np.zeros(len(columns), bool), np.zeros(len(columns), bool)
-        for stand, window in zip(stands, windows, strict=True):
+        for stand, window in possible:
             if (stand.owner, stand.destination) != target:
                 against |= window
                 continue

@@ -12,7 +12,8 @@ are read after them.
 The judging is `state/flooding.py`. Each publication is judged by the configuration that was in force when it was
 routed (`eras.py`), or by all of those that may have been; what may have been routed by one that the registry no longer
 holds is left out, and counted. The registry is read twice: early for the topics of its configurations, and late for
-what was announced meanwhile.
+what was announced meanwhile. Nothing is held of it but what is no fact, and facts whose inbox record is gone; of other
+topics with a record for each registration what is judged by, packed (`held.py`).
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from infra.kafka.transport import Partition
 from infra.schema_registry import prompt_schemas
 from infra.signing_keys import keyring
 from producers.verify.eras import Configurations, Era
+from producers.verify.held import Held, held_times, read_receipts
 from producers.verify.histories import Histories, inboxes_of
-from producers.verify.history import read_facts, read_receipts, sinks
+from producers.verify.history import read_fact, sinks
 from producers.verify.independent_reader import identity, read_delivered, read_publication
 from producers.verify.route_log import Asides, RouteLog, control_progress
 from producers.verify.shared_deliveries import cut_for_members, read_memberships, served, shared_topics
 from state.config import Config
-from state.control.facts import Fact
 from state.flooding import NEVER, Delivered, Judgement, Publication, Reading, Times, judge_by
 from state.messages import Record
 from state.signing import genuine_ones
@@ -114,10 +115,10 @@ class Verification:
         topics = self._topics
         progress = list(self._read(topics.progress))
         log = RouteLog(progress)
-        early = list(self._registry())
+        early, asked = self._early()
         known = Configurations(self.config, early, progress)
         self.eras = known.eras()
-        asked = self._find_topics(fact for _, _, fact in read_facts(early))
+        asked = self._find_topics(asked)
         destinations = self._destinations(asked)
         shared = shared_topics(self.config, self._transport.topics())
         self.deliveries = [d for record in self._read(*destinations) for d in read_delivered(record)]
@@ -130,10 +131,9 @@ class Verification:
         self._say(f"{len(sent)} publications")
         histories = Histories(self._configs(), control_progress(progress), known.mixed(), self._times)
         histories.receipts = read_receipts(self._read(*self._receipts()))
-        registry = list(self._registry())
-        histories.facts = read_facts(registry)
-        histories.records = {inbox: list(self._read(inbox)) for inbox in histories.inboxes()}
-        self.eras += known.unread(registry)
+        histories.records = {inbox: Held(self._read(inbox)) for inbox in histories.inboxes()}
+        self.eras += known.unread(histories.keep_facts(self._registry()))
+        histories.read_on(self._read_from)
         sent, unjudged = self._judgeable(sent)
         readings = [self._reading(era, sent, histories, log, asides) for era in self.eras if era.config is not None]
         self._say(f"{max((len(reading.subscriptions) for reading in readings), default=0)} subscriptions")
@@ -153,20 +153,30 @@ class Verification:
     def _registry(self) -> Iterator[Record]:
         return genuine_ones(self._read(self._topics.registry), keyring(self.config))
 
+    def _early(self) -> tuple[list[Record], set[str]]:
+        """What the registry holds but facts, and the sinks that these name."""
+        others, asked = [], set()
+        for record in self._registry():
+            found = read_fact(record)
+            if found is None:
+                others.append(record)
+            elif found[2].sink is not None:
+                asked.add(found[2].sink)
+        return others, asked
+
     def _configs(self) -> list[Config]:
         """Every configuration that is judged by."""
         return [era.config for era in self.eras if era.config is not None]
 
-    def _find_topics(self, facts: Iterable[Fact]) -> set[str]:
+    def _find_topics(self, by_facts: set[str]) -> set[str]:
         """Have each configuration know the topics that it reads; return the sinks that were ever asked for.
 
-        What Kafka has deleted of an inbox is among the facts.
+        Those that facts name are among them: what Kafka has deleted of an inbox is known by these alone.
         """
         existing = self._transport.topics()
         own = [(era, None if era.config is None else era.config.with_own(existing)) for era in self.eras]
         inboxes = [(config, inboxes_of(config, advertisements=False)) for _, config in own if config is not None]
-        asked = {sink for config, topics in inboxes for sink in sinks(config, self._read(*topics))}
-        asked |= {fact.sink for fact in facts if fact.sink is not None}
+        asked = by_facts | {sink for config, topics in inboxes for sink in sinks(config, self._read(*topics))}
         self.eras = [
             replace(era, config=None if config is None else config.with_topics(existing, asked)) for era, config in own
         ]
@@ -323,9 +333,8 @@ class Verification:
 
     def _times(self, topic: str) -> Times:
         """The first offset that is held, and offset and time of each record."""
-        records = list(self._read(topic))
-        first = records[0].offset if records else self._first(topic)
-        return first, [(record.offset, float(record.timestamp_ms)) for record in records]
+        times = held_times(self._read(topic))
+        return (int(times[0][0]) if len(times) else self._first(topic)), times
 
     def _cut(self, destinations: Iterable[str]) -> dict[str, float]:
         """Destinations whose beginning is deleted, with the time of the first record that is held."""
@@ -342,6 +351,12 @@ class Verification:
     def _read(self, *topics: str) -> Iterator[Record]:
         """Every record of these topics up to their ends now, of each partition in order."""
         return every(self._transport, *topics)
+
+    def _read_from(self, topic: str, offset: int | None) -> Iterator[Record]:
+        """Every record of a topic from an offset on, or from its beginning, up to its end now."""
+        spans = {(topic, p): self._transport.span(topic, p) for p in self._lanes(topic)}
+        rest = {p: (low if offset is None else offset, end) for p, (low, end) in spans.items()}
+        return between(self._transport, rest)
 
 
 def _ends(records: Iterable[Record]) -> dict[Partition, int]:

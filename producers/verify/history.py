@@ -20,16 +20,17 @@ an inbox that was deleted and made again counts from 0 again, and receipts of bo
 from __future__ import annotations
 
 import contextlib
+from array import array
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 
-from infra.kafka.transport import Place
-from producers.client.inbox import Receipt
 from producers.verify.eras import Era
+from producers.verify.held import Answer, Held, Receipts
 from state.config import Config
 from state.control.facts import Fact, decode_fact
 from state.errors import HilcastError
@@ -39,37 +40,41 @@ from state.flooding import NEVER, Claim, ControlHistory, Stand
 from state.formats import UNREADABLE
 from state.messages import Record, owner_of, read_registration, speaker, split_key
 from state.names import parted
+from state.space.event_type import EventType
 
 Key = tuple[str, str, str]
 """Broker, type, id."""
-Receipts = Mapping[Place, Sequence[tuple[float, Receipt]]]
-"""By the input that is answered: when each receipt was written, and what it says."""
-
-
-def read_receipts(records: Iterable[Record]) -> Receipts:
-    """Receipts by the place that they answer, in order."""
-    found: dict[Place, list[tuple[float, Receipt]]] = defaultdict(list)
-    for record in records:
-        try:
-            receipt = msgspec.json.decode(record.value or b"", type=Receipt)
-        except UNREADABLE:
-            continue  # not written by a control query
-        found[receipt.place].append((record.timestamp_ms, receipt))
-    return found
 
 
 def read_facts(records: Iterable[Record]) -> list[tuple[str, Key, Fact]]:
     """Kind, key and fact of every registry record that holds one."""
-    found = []
-    for record in records:
-        kind, *key = (record.key or b"").decode("utf-8", "replace").split("/")
-        if record.value is not None and len(key) == 3 and kind in ("subscription", "advertisement"):
-            with contextlib.suppress(*UNREADABLE):  # the job passes over it, too
-                found.append((kind, (key[0], key[1], key[2]), decode_fact(record.value)))
-    return found
+    return [found for found in map(read_fact, records) if found is not None]
 
 
-@dataclass
+def read_fact(record: Record) -> tuple[str, Key, Fact] | None:
+    """Kind, key and fact of a registry record; None of one that holds another thing."""
+    kind, *key = (record.key or b"").decode("utf-8", "replace").split("/")
+    if record.value is not None and len(key) == 3 and kind in ("subscription", "advertisement"):
+        with contextlib.suppress(*UNREADABLE):  # the job passes over it, too
+            return kind, (key[0], key[1], key[2]), decode_fact(record.value)
+    return None
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """A filter as it was sent: of very many most of the bytes are saved, and most of the time where few are asked."""
+
+    sent: object
+    type: EventType
+
+    def __call__(self) -> Filter | None:
+        """Read it; None if it cannot be read any more."""
+        try:
+            return read_filter(self.sent, self.type)
+        except HilcastError:
+            return None
+
+
+@dataclass(slots=True)
 class _History:
     """The stands of one key so far, and whether a receipt would now be a repeat."""
 
@@ -88,7 +93,7 @@ class HistoryReader:
         self,
         config: Config,
         inbox: str,
-        records: Sequence[Record],
+        records: Held,
         receipts: Receipts,
         control: ControlHistory,
         facts: Sequence[tuple[str, Key, Fact]] = (),
@@ -102,41 +107,43 @@ class HistoryReader:
         self._receipts = receipts
         self._advertisements, client = speaker(inbox, config)
         kind = "advertisement" if self._advertisements else "subscription"
-        held = {record.offset: record.timestamp_ms for record in records}
-        self._first = records[0].offset if records else 0
         self._deleted = [
             ((broker, type_name, parted(id)[1]), fact)
             for of, (broker, type_name, id), fact in facts
-            if of == kind and held.get(fact.offset) != fact.timestamp_ms and parted(id)[0] == client
+            if of == kind and records.time_of(fact.offset) != fact.timestamp_ms and parted(id)[0] == client
         ]
         if any(self._is_of_another(fact) for _, fact in self._deleted):
             self._receipts = self._told_apart()
-        self._force = self._forces(control)
+        self._names: dict[str, str] = {}
+        """Names that occur often, each once."""
+        self._moments, self._in_force = self._forces(control)
 
     def _is_of_another(self, fact: Fact) -> bool:
         """Whether the record of a fact, which is not held, may have been one of an inbox that this one came after."""
-        return fact.offset >= self._first
+        return fact.offset >= self._records.first
 
     def _told_apart(self) -> Receipts:
         """The receipts, those of an inbox that was there before under places of their own (`_earlier`)."""
-        since = self._records[0].timestamp_ms if self._records else NEVER
-        keys = {record.offset: (record.key or b"").decode("utf-8", "replace") for record in self._records}
-        found: dict[Place, list[tuple[float, Receipt]]] = defaultdict(list)
-        for (topic, partition, offset), answers in self._receipts.items():
-            for at, receipt in answers:
-                present = at >= since and offset in keys and receipt.key in (None, keys[offset])
-                of = topic if present or topic != self._inbox else _earlier(receipt.key)
-                found[of, partition, offset].append((at, receipt))
+        since = min(self._records.times_ms[:1], default=NEVER)
+        found = Receipts()
+        for (topic, partition, offset), answer in self._receipts:
+            held = self._records.at(offset)
+            named = None if held is None else (held.key or b"").decode("utf-8", "replace")
+            present = answer.at_ms >= since and held is not None and answer.key in (None, named)
+            of = topic if present or topic != self._inbox else _earlier(answer.key)
+            found.add((of, partition, offset), answer)
         return found
 
-    def _forces(self, control: ControlHistory) -> dict[float, float]:
-        """When a change of each moment was in force, all looked up at once."""
-        times = {float(record.timestamp_ms) for record in self._records}
-        times |= {float(fact.timestamp_ms) for _, fact in self._deleted}
-        times |= {at for answers in self._receipts.values() for at, receipt in answers if receipt.kind == "expired"}
-        times |= {answers[0][0] for answers in map(self._answers, self._receipts) if answers}
-        moments = sorted(times)
-        return dict(zip(moments, control.in_force(np.array(moments, np.float64)).tolist(), strict=True))
+    def _forces(self, control: ControlHistory) -> tuple[array[float], array[float]]:
+        """Every moment at which something was said, in order; and when that was in force, all looked up at once."""
+        facts = np.array([fact.timestamp_ms for _, fact in self._deleted], np.float64)
+        said = (np.array(self._records.times_ms, np.float64), facts, self._receipts.times_ms())
+        moments = np.unique(np.concatenate(said))
+        return array("d", moments.tobytes()), array("d", control.in_force(moments).tobytes())
+
+    def _force(self, at_ms: float) -> float:
+        """When what was said at one of these moments was in force."""
+        return self._in_force[bisect_left(self._moments, at_ms)]
 
     def claims(self) -> list[Claim]:
         """The history of every key."""
@@ -145,48 +152,58 @@ class HistoryReader:
             self._recall(histories[key], key, fact)
         for record in self._records:
             try:
-                key = split_key(record.key)
+                broker, type_name, id = split_key(record.key)
             except HilcastError:
                 continue  # refused as bad-key: it never stood
+            key = self._name(broker), self._name(type_name), id
             self._apply(histories[key], key, record)
-        for history in histories.values():
+        claims = []
+        for key in list(histories):
+            history = histories.pop(key)  # what was folded is not kept beside what became of it
             self._expire(history, NEVER)
-        return [Claim(*key, tuple(history.stands)) for key, history in histories.items() if history.stands]
+            if history.stands:
+                claims.append(Claim(*key, tuple(history.stands)))
+        return claims
+
+    def _name(self, name: str) -> str:
+        return self._names.setdefault(name, name)
 
     def _recall(self, history: _History, key: Key, fact: Fact) -> None:
         """A fact whose inbox record is deleted; what was before it is not known."""
         if not history.stands and fact.owner is not None and not self._is_out(key):
             history.stands.append(Stand(-NEVER, -NEVER, fact.owner, self._destination(fact.owner, fact.sink)))
         now, place = float(fact.timestamp_ms), fact.origin
-        in_force_ms = self._force[now]
+        in_force_ms = self._force(now)
         if self._is_of_another(fact):
             # when its records were read nobody knows, only when they were answered
             place = (_earlier("/".join(key)), fact.partition, fact.offset)
-            answers = self._answers(place)
-            in_force_ms = self._force[answers[0][0]] if answers else NEVER
+            answers = _unrefused(self._receipts.of(place))
+            in_force_ms = self._force(answers[0].at_ms) if answers else NEVER
         if fact.live and fact.owner is not None:
-            written = self._filter(msgspec.json.decode(fact.filter or "null"), key[1])
-            if self._is_dormant(key, written, place):
+            told = self._receipts.of(place)
+            written = self._filter(fact.sent, key[1])
+            if self._is_dormant(key, written, told):
                 self._stand(history, Stand(now, in_force_ms), fact.version)
                 return
             destination = self._destination(fact.owner, fact.sink)
             self._stand(history, Stand(now, in_force_ms, fact.owner, destination, written), fact.version)
             history.expires_ms = None if fact.expires_ms is None else float(fact.expires_ms)
-            self._note_expiry(history, place)
-            self._note_refusal(history, now, place)
+            self._note_expiry(history, told)
+            self._note_refusal(history, now, told)
         else:
             self._withdraw(history, now, in_force_ms, answered=True)
 
     def _apply(self, history: _History, key: Key, record: Record) -> None:
-        answers = self._answers(record.place)
+        told = self._receipts.of(record.place)
+        answers = _unrefused(told)
         now = float(record.timestamp_ms)
-        if not answers and self._receipts.get(record.place):
+        if not answers and told:
             return  # refused
-        kind = answers[0][1].kind if answers else None
-        version = answers[0][1].version if answers else None
+        kind = answers[0].kind if answers else None
+        version = answers[0].version if answers else None
         # refused at first, and read once more by another configuration, it was said when that one took it
-        again = bool(answers) and answers[0] != self._receipts[record.place][0]
-        in_force_ms = NEVER if kind is None else self._force[answers[0][0] if again else now]
+        again = len(answers) < len(told)
+        in_force_ms = NEVER if kind is None else self._force(answers[0].at_ms if again else now)
         if record.value is None:
             self._withdraw(history, now, in_force_ms, answered=kind is not None)
             return
@@ -195,7 +212,7 @@ class HistoryReader:
         ):
             return  # the very same event again: it is answered by what became of it, and changes nothing
         owner, destination, written, ttl_ms = self._read(record, key)
-        if kind is not None and self._is_dormant(key, written, record.place):
+        if kind is not None and self._is_dormant(key, written, told):
             self._stand(history, Stand(now, in_force_ms), version)
             return
         if owner is None or self._is_out(key):
@@ -206,8 +223,8 @@ class HistoryReader:
         self._stand(history, Stand(now, in_force_ms, owner, destination, written), version)
         if ttl_ms is not None:
             history.expires_ms = now + ttl_ms
-            self._note_expiry(history, record.place)
-        self._note_refusal(history, now, record.place)
+            self._note_expiry(history, told)
+        self._note_refusal(history, now, told)
 
     def _is_out(self, key: Key) -> bool:
         """Whether a configuration that was in force, and is not merely that of now, lacks the broker or the type."""
@@ -215,28 +232,25 @@ class HistoryReader:
         known = broker in self._config.overlay.brokers and type_name in self._config.types
         return self._config.version > 0 and not known
 
-    def _is_dormant(self, key: Key, written: Filter | None, place: Place) -> bool:
+    def _is_dormant(self, key: Key, written: Written | None, told: Sequence[Answer]) -> bool:
         """Whether a registration that was accepted once is certain to be nothing to this configuration."""
-        unreadable = self._config.version > 0 and written is None
-        return self._is_out(key) or (unreadable and bool(self._refusals(place)))
+        if self._is_out(key):
+            return True
+        if self._config.version == 0 or not self._refusals(told):
+            return False
+        return written is None or written() is None
 
-    def _answers(self, place: Place) -> Sequence[tuple[float, Receipt]]:
-        """The receipts of a record from the first on that does not refuse it."""
-        answers = self._receipts.get(place, ())
-        first = next((i for i, (_, receipt) in enumerate(answers) if receipt.kind != "refused"), len(answers))
-        return answers[first:]
-
-    def _refusals(self, place: Place) -> list[float]:
+    def _refusals(self, told: Sequence[Answer]) -> list[float]:
         """When what had been accepted was refused, perhaps by this configuration.
 
         One that refuses says so before it is in force, and not before it is announced.
         """
-        answers = self._answers(place)
-        return [at for at, receipt in answers if receipt.kind == "refused" and at >= self._era.since_ms]
+        answers = _unrefused(told)
+        return [one.at_ms for one in answers if one.kind == "refused" and one.at_ms >= self._era.since_ms]
 
-    def _note_refusal(self, history: _History, now: float, place: Place) -> None:
+    def _note_refusal(self, history: _History, now: float, told: Sequence[Answer]) -> None:
         """What this configuration, or the next one, has refused is dormant, for a while or for good."""
-        refusals = self._refusals(place)
+        refusals = self._refusals(told)
         if refusals:
             first = min(refusals)
             history.stands.append(Stand(now if first <= self._era.in_force_ms else first, NEVER))
@@ -252,9 +266,9 @@ class HistoryReader:
         history.stands.append(stand)
         history.version = version
 
-    def _note_expiry(self, history: _History, place: Place) -> None:
-        told = [at for at, receipt in self._receipts.get(place, ()) if receipt.kind == "expired"]
-        history.expired_ms = told[0] if told and history.expires_ms is not None else None
+    def _note_expiry(self, history: _History, told: Sequence[Answer]) -> None:
+        expired = [one.at_ms for one in told if one.kind == "expired"]
+        history.expired_ms = expired[0] if expired and history.expires_ms is not None else None
 
     def _expire(self, history: _History, now: float) -> None:
         """End what expired before the change of this moment: by its receipt, or perhaps if only its time was up.
@@ -265,31 +279,34 @@ class HistoryReader:
             return
         if history.expired_ms is not None:
             since = min(history.expires_ms, history.expired_ms)
-            history.stands.append(Stand(since, self._force[history.expired_ms]))
+            history.stands.append(Stand(since, self._force(history.expired_ms)))
             history.version = None
         elif history.expires_ms <= now:
             history.stands.append(Stand(history.expires_ms, NEVER))
         history.expires_ms = history.expired_ms = None
 
-    def _read(self, record: Record, key: Key) -> tuple[str | None, str, Filter | None, int | None]:
-        """Owner, destination, filter and time to live; a filter that cannot be read any more is None."""
+    def _read(self, record: Record, key: Key) -> tuple[str | None, str, Written | None, int | None]:
+        """Owner, destination, filter and time to live; the filter of what cannot be read any more is None."""
         try:
             event = read_registration(record, self._config)
         except HilcastError:
             owner = owner_of(record, self._config)
             return owner, self._destination(owner or "", None), None, None
-        owner = event.owner or ""
+        owner = self._name(event.owner or "")
         return owner, self._destination(owner, event.sink), self._filter(event.filter, key[1]), event.ttl_ms
 
     def _destination(self, owner: str, sink: str | None) -> str:
-        return "" if self._advertisements else sink or self._config.topics.deliver(owner)
+        return "" if self._advertisements else self._name(sink or self._config.topics.deliver(owner))
 
-    def _filter(self, written: object, type_name: str) -> Filter | None:
+    def _filter(self, sent: object, type_name: str) -> Written | None:
         event_type = self._config.types.get(type_name)
-        try:
-            return None if event_type is None else read_filter(written, event_type)
-        except HilcastError:
-            return None
+        return None if event_type is None else Written(sent, event_type)
+
+
+def _unrefused(answers: Sequence[Answer]) -> Sequence[Answer]:
+    """Receipts from the first on that does not refuse."""
+    first = next((i for i, answer in enumerate(answers) if answer.kind != "refused"), len(answers))
+    return answers[first:]
 
 
 def _earlier(key: str | None) -> str:
@@ -301,6 +318,9 @@ def sinks(config: Config, records: Iterable[Record]) -> set[str]:
     """Every further topic that a subscription has named as its destination."""
     found = set()
     for record in records:
+        value = record.value or b""
+        if b"sink" not in value and b"\\" not in value:
+            continue  # without an escape there is no other way to write the name of the field
         try:
             event = read_registration(record, config)
         except HilcastError:

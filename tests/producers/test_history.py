@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from producers.client.inbox import Receipt
-from producers.verify.history import HistoryReader, read_facts, read_receipts, sinks
+from producers.verify.held import Held, read_receipts
+from producers.verify.history import HistoryReader, read_facts, sinks
 from state.config import parse
 from state.control.facts import Fact, encode_fact
 from state.filters.grammar import parse as parse_filter
@@ -43,8 +44,13 @@ def told(offset, at, kind, version=1, code=None):
 
 
 def history(records, receipts, facts=(), config=CONFIG):
-    claims = HistoryReader(config, INBOX, records, read_receipts(receipts), Slow(), facts).claims()
-    return {(c.broker, c.type, c.id): list(c.stands) for c in claims}
+    claims = HistoryReader(config, INBOX, Held(records), read_receipts(receipts), Slow(), facts).claims()
+    return {(c.broker, c.type, c.id): [opened(stand) for stand in c.stands] for c in claims}
+
+
+def opened(stand):
+    """A stand with its filter read."""
+    return stand._replace(filter=stand.filter and stand.filter())
 
 
 def standing(at, text, in_force=None, client="alice", destination=None):

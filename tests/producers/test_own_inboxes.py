@@ -13,7 +13,8 @@ from producers.client.advertiser import Advertiser
 from producers.client.publisher import Publisher
 from producers.client.subscriber import Subscriber
 from producers.fence import Fence
-from producers.verify.history import HistoryReader, read_facts, read_receipts
+from producers.verify.held import Held, read_receipts
+from producers.verify.history import HistoryReader, read_facts
 from producers.verify.independent_reader import read_publication
 from producers.verify.shared_deliveries import shared_topics
 from state.config import parse
@@ -194,7 +195,7 @@ def test_verify_knows_whose_a_registration_is():
     for kept in (True, False):  # also where Kafka has deleted the inboxes, and only the registry knows
         found = {}
         for topic, records in inboxes.items():
-            reader = HistoryReader(CONFIG, topic, records if kept else [], receipts, control, facts)
+            reader = HistoryReader(CONFIG, topic, Held(records if kept else []), receipts, control, facts)
             found[topic] = {(c.id, stand.owner) for c in reader.claims() for stand in c.stands if stand.owner}
         assert found == {t: {("s1", t.rsplit(".", 1)[1])} for t in inboxes}
 

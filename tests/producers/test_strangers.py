@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from producers.progress_lines import progress_lines
-from producers.verify.history import read_facts, read_receipts
+from producers.verify.held import read_receipts
+from producers.verify.history import read_facts
 from producers.verify.route_log import RouteLog, control_progress
 from producers.verify.shared_deliveries import read_memberships
 from state.messages import Record, Span, write_spans

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from benchmarks.workloads.mixed import events, filters
 from producers.client.membership import Spans
-from producers.verify import Verification
+from producers.verify import Verification, history
+from producers.verify.held import Held
+from producers.verify.histories import Histories
 from producers.verify.history import read_facts
 from producers.verify.shared_deliveries import opted, served
 from state.config import parse
@@ -282,6 +284,44 @@ def standing(hosting=ALONE, seed=1, publications=60, sharing=False, config=CONFI
         running.publish()
     running.rest()
     return running
+
+
+def test_filters_are_read_once_and_only_those_that_publications_met(monkeypatch):
+    """Of forty subscriptions thirty were withdrawn before anything was published: their filters nobody reads."""
+    running = Running()
+    for number in range(40):
+        value = {"client": "alice", "filter": f"price < {number}"}
+        running.world.send(running.topics.subscriptions, f"b1/quote/s{number}", value)
+    running.rest()
+    for number in range(30):
+        running.world.send(running.topics.subscriptions, f"b1/quote/s{number}", None)
+    running.rest()
+    for number in range(5):
+        running.sent = number
+        running._append(running.topics.publications, {"price": number}, b"k", running._headers("b3"))
+    running.rest()
+    read, whole = [], history.read_filter
+    monkeypatch.setattr(history, "read_filter", lambda sent, *more: read.append(sent) or whole(sent, *more))
+    found = running.verify()
+    assert found.ok
+    assert found.expected == 5
+    assert sorted(read) == [f"price < {number}" for number in range(30, 40)]
+
+
+def test_of_facts_only_those_are_kept_whose_record_is_gone():
+    """What an inbox holds is not held twice; once Kafka has deleted the record, the registry stands in for it."""
+    running = standing()
+    topic = running.topics.subscriptions
+    for deleted in (0, 2):
+        running.log.topics[topic] = running.log.topics[topic][deleted:]
+        reading = Verification(running.config, MemoryTransport(running.log))
+        registry = list(reading._registry())
+        histories = Histories([running.config], [], [], reading._times)
+        histories.records = {inbox: Held(reading._read(inbox)) for inbox in histories.inboxes()}
+        others = histories.keep_facts(registry)
+        assert len(histories._facts[topic]) == deleted
+        assert len(others) == len(registry) - len(read_facts(registry))
+        assert reading.run().ok
 
 
 @pytest.mark.parametrize("hosting", [ALONE, SPLIT])
