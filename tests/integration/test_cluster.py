@@ -52,6 +52,8 @@ BETWEEN = ("link.b2.b4", "link.b4.b2")
 """What the deployments tell each other of events."""
 CHECKPOINT = "viewfs:///shared/{}"
 """Hadoop's own, mapped to a directory: to the job it is as foreign as `hdfs://`."""
+NARROW, WIDE = (f"home_shards = 1\nwide_shards = 1\ndelivery_partitions = {n}" for n in (1, 2))
+"""Beside them an index folder below where an executor runs: each has an index of its own, as a host would."""
 TIMEOUT_S = 600.0
 """New executors start from nothing: interpreters, our code, kernels, index."""
 IDS = 14
@@ -108,7 +110,7 @@ class Churn:
         where |= {"checkpoint": CHECKPOINT.format(name), "hosts": HOSTS[name]}
         lines = ["[deployment]", *(f"{k} = {json.dumps(v)}" for k, v in where.items())]
         lines += ["[overlay]", f"brokers = {json.dumps(BROKERS)}", f"links = {json.dumps(LINKS)}"]
-        lines += ["[settings]", "home_shards = 1", "wide_shards = 1", f"master = {json.dumps(cluster.master)}"]
+        lines += ["[settings]", NARROW, 'index_folder = "index"', f"master = {json.dumps(cluster.master)}"]
         spark = cluster.settings | {"spark.hadoop.fs.viewfs.mounttable.default.link./shared": f"file://{folder}/shared"}
         lines += ["[spark]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in spark.items()), GROUPS]
         for place, (type_name, variant) in enumerate(VARIANTS.items()):
@@ -163,6 +165,11 @@ class Churn:
         self.wire.publish(self.rng.choice(brokers), type_name, id, event, source=publisher, key=id)
         self.published.append((type_name, id, event))
         self.sent += 1
+
+    def widen(self):
+        """Have both deployments go on with delivery topics of two partitions, while events are on their way."""
+        self.path.write_text(self.path.read_text().replace(NARROW, WIDE))
+        assert cli.main(["apply", "--timeout", str(TIMEOUT_S), "--config", str(self.path)]) == 0
 
     def fence(self, job):
         """Let everything come into force; what was possible until now is decided for the events until now."""
@@ -281,9 +288,14 @@ def through_changes(churn, job):
         for number in range(IDS):
             churn.change(name, number)
     churn.fence(job)
-    for _ in range(2):  # a fence now and then keeps apart what is possible
-        steadily(churn, 2.0, CHANGES // 2)
-        churn.fence(job)
+    steadily(churn, 2.0, CHANGES // 2)
+    churn.widen()
+    assert "generation 2 is loaded beforehand, executors: 2" in job.log.read_text(), (
+        "each has it, in a folder of its own"
+    )
+    churn.fence(job)  # a fence now and then keeps apart what is possible
+    steadily(churn, 2.0, CHANGES // 2)
+    churn.fence(job)
     assert churn.compare() > 0, "some were served together"
     assert len(churn.must) > churn.sent / 5
     assert any(churn.may[k] - churn.must.get(k, set()) for k in churn.may), "something was changing"
