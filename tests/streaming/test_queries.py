@@ -341,3 +341,25 @@ def test_the_last_resort_is_told_where_a_query_fails(monkeypatch):
     stage.queries.restart_failed()
     assert len(stage.started) == before + 1
     assert stage.resorts["control"].failures == []
+
+
+@pytest.mark.parametrize(
+    ("master", "places", "runs", "width"),
+    [
+        ("local[5]", 5, True, 2),
+        ("local[5]", 5, False, 2),
+        ("local[2]", 2, True, 1),
+        ("local[1]", 1, True, 1),
+        ("spark://host:7077", 8, True, 7),
+        ("spark://host:7077", 8, False, 8),
+    ],
+)
+def test_what_runs_finds_a_place_while_a_generation_is_built(monkeypatch, master, places, runs, width):
+    """A place is left to the queries; on one machine no more tasks build than it has processors, here two."""
+    stage = Stage(monkeypatch)
+    monkeypatch.setattr(queries, "cores", lambda config: 2)
+    stage.queries._spark.sparkContext.master = master
+    stage.queries._spark.sparkContext.defaultParallelism = places
+    if runs:
+        stage.queries.start()
+    assert stage.queries.builder().width == width
