@@ -54,11 +54,13 @@ from streaming.writer import DriverWriter
 
 HERE_MAX = 2_000
 """Facts and parts, counted at each broker, up to which the driver builds by itself: about a second."""
-CHUNK_FACTS = 3_000
+CHUNK_FACTS = 6_000
 """Facts of a task that restores homes; a home is not divided. A task takes some 60 ms of the processor besides,
-mostly in the JVM."""
+mostly in the JVM; one of so many holds its place for about half a second."""
 TASKS_MAX = 256
 """Tasks that settle parts, at most: some for each that runs at once, and more where there are many facts."""
+TASKS_EACH = 2
+"""So many for each that runs at once."""
 SUPERSEDED = "index-superseded"
 """The code of a newer index in Redis, which no other way of building would mend."""
 _log = logger("generation")
@@ -206,7 +208,7 @@ class Spark:
     def built(self, facts: Facts, parts: Sequence[Part], boot: Boot, progress: Progress) -> Rest:
         """The same as in the driver."""
         chunks, total = _chunks(facts), sum(map(len, facts.values()))
-        tasks = min(len(parts), TASKS_MAX, 4 * self.width + len(chunks))
+        tasks = min(len(parts), TASKS_MAX, TASKS_EACH * self.width + len(chunks))
         rest, done = Rest(), 0
         told: list[list[Packed]] = [[] for _ in range(tasks)]
         try:

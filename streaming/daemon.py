@@ -11,8 +11,9 @@ from streaming import allocator, code_archive
 
 code_archive.restore()  # before anything with kernels is imported
 
+import streaming.building  # noqa: E402
 import streaming.control  # noqa: E402
-import streaming.route  # noqa: E402, F401 imported here so that every worker has it
+import streaming.route  # noqa: E402, F401 all three are imported here so that every worker has them
 from infra.schema_registry import RegistrySchemas  # noqa: E402
 from state.config import from_shared  # noqa: E402
 from state.warm import warm  # noqa: E402

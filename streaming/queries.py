@@ -25,7 +25,7 @@ from pyspark.sql.streaming import StreamingQuery
 from infra.logs import logger
 from state.config import Config
 from state.errors import HilcastError, StateUnreadable
-from state.lanes import publication_lanes, shared_lanes
+from state.lanes import cores, publication_lanes, shared_lanes
 from state.routing.envelope import input_topics
 from state.topics import inboxes
 from streaming import control, route
@@ -34,7 +34,7 @@ from streaming.building import Spark
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.last_resort import LastResort
 from streaming.offsets import Offsets
-from streaming.settings import QUERY_VARIABLE, executors
+from streaming.settings import QUERY_VARIABLE, executors, is_local
 from streaming.warm_up import preparing, warming
 
 PREPARED_ROUNDS = 5
@@ -223,9 +223,16 @@ class Queries:
         self._spark.sparkContext.environment[QUERY_VARIABLE] = name
 
     def builder(self) -> Spark:
-        """What generations are built by: the workers of control, as many as leave a core to what runs now."""
-        cores, runs = self._spark.sparkContext.defaultParallelism, any(not q.stopped for q in self._queries.values())
-        return Spark(self._spark.sparkContext, self._as_builder, max(1, cores - runs))
+        """What generations are built by: the workers of control, as many as leave a core to what runs now.
+
+        On one machine Spark may have more places for tasks than there are processors: no more build than there are
+        of these, so that what runs finds a place at once.
+        """
+        context, config = self._spark.sparkContext, self._boots["control"].config
+        places = context.defaultParallelism - any(not q.stopped for q in self._queries.values())
+        if is_local(context.master):
+            places = min(places, cores(config))
+        return Spark(context, self._as_builder, max(1, places))
 
     @contextmanager
     def _as_builder(self) -> Iterator[None]:
@@ -275,14 +282,14 @@ class Queries:
         return f"{len(seen)} of {wanted} executors have it, others were busy"
 
     def _have_warmed(self, boots: Mapping[str, Boot | None]) -> None:
-        cores, settings = self._spark.sparkContext.defaultParallelism, self._boots["control"].config.settings
+        places, settings = self._spark.sparkContext.defaultParallelism, self._boots["control"].config.settings
         tasks = {"control": settings.shuffle_partitions, "route": self._route_tasks()}
 
         def run(name: str) -> None:
             began = time.monotonic()
             with self._environment:
                 self._as(name)
-                job = warming(self._spark, boots[name], name, min(cores, tasks[name]))
+                job = warming(self._spark, boots[name], name, min(places, tasks[name]))
             what = "awake" if boots[name] is None else "ready"
             _log.info("%d workers of the %s query %s in %.1f s", job.count(), name, what, time.monotonic() - began)
 

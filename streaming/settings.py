@@ -36,6 +36,8 @@ WARM_BYTES_MAX = 100_000
 """Linux takes no longer variable than 128 KiB; workers of a larger configuration warm as they work."""
 QUERY_VARIABLE = "HILCAST_QUERY"
 """Names the query whose workers these are: each query has a daemon, and so workers, of its own."""
+TRACEBACK_VARIABLE = "SPARK_SIMPLIFIED_TRACEBACK"
+"""Spark sets it for workers that SQL uses, and not for those of other jobs, by which generations are built."""
 OUTPUT = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
 """The rows that the control query hands to its Kafka sink."""
 ROUTED = f"{OUTPUT}, partition int"
@@ -187,6 +189,9 @@ def session(config: Config) -> SparkSession:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    # Spark tells workers apart by their environment. Were it another one, the first build of a generation would start a
+    # daemon of its own: seconds of the processor, during which Spark gives no task of any query a worker
+    spark.sparkContext.environment[TRACEBACK_VARIABLE] = "1"
     return spark
 
 

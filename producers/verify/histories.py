@@ -52,12 +52,12 @@ class Histories:
         `records` hold what the inboxes held before: where Kafka deletes one meanwhile, it is known all the same.
         """
         others, kept = [], {inbox: list[tuple[str, Key, Fact]]() for inbox in self.inboxes()}
-        of = {}
+        of: dict[tuple[str, str | None], dict[str, None]] = {}
         for config in self._configs:
             for inbox in inboxes(config):
                 advertisements, client = speaker(inbox, config)
                 kind = "advertisement" if advertisements else "subscription"
-                of.setdefault((kind, client), dict[str, None]())[inbox] = None
+                of.setdefault((kind, client), {})[inbox] = None
         for record in registry:
             found = read_fact(record)
             if found is None:

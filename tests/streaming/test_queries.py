@@ -365,3 +365,25 @@ def test_every_executor_loads_a_generation_beforehand(monkeypatch, rounds, expec
     monkeypatch.setattr(queries, "executors", lambda spark: 2)
     assert stage.queries.prepare(queries.Boot(parse(CONFIG), 3)) == expected
     assert not left
+
+
+@pytest.mark.parametrize(
+    ("master", "places", "runs", "width"),
+    [
+        ("local[5]", 5, True, 2),
+        ("local[5]", 5, False, 2),
+        ("local[2]", 2, True, 1),
+        ("local[1]", 1, True, 1),
+        ("spark://host:7077", 8, True, 7),
+        ("spark://host:7077", 8, False, 8),
+    ],
+)
+def test_what_runs_finds_a_place_while_a_generation_is_built(monkeypatch, master, places, runs, width):
+    """A place is left to the queries; on one machine no more tasks build than it has processors, here two."""
+    stage = Stage(monkeypatch)
+    monkeypatch.setattr(queries, "cores", lambda config: 2)
+    stage.queries._spark.sparkContext.master = master
+    stage.queries._spark.sparkContext.defaultParallelism = places
+    if runs:
+        stage.queries.start()
+    assert stage.queries.builder().width == width
