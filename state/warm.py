@@ -1,6 +1,6 @@
 """Run every compiled kernel once on a little data, so that the first real batch does not pay for it.
 
-Spark forks its Python workers from one daemon: what is warm there is warm in every worker (`streaming/daemon.py`).
+Spark forks the Python workers of a query from one daemon: what is warm there is warm in each (`streaming/daemon.py`).
 """
 
 from __future__ import annotations
@@ -41,14 +41,17 @@ from state.space.grid import warm as warm_grid
 from state.space.packing import Geometry, pack
 from state.space.ranges import Ranges
 
+ROUTING, CONTROL = 0, 1
+"""The halves: all that the workers of a query need, and of what both need the one half first, the other one last."""
+
 
 def warm(config: Config, half: int | None = None) -> None:
     """Put one subscription and a few events of each type through everything that is compiled.
 
-    `half`: 0 or 1 does that half of it alone, so that two processes compile side by side what both then have.
+    `half`: that half of it alone. Two processes that each do one compile side by side what both then have.
     """
     halves = _halves(config)
-    for piece in [*halves[0], *halves[1]] if half is None else halves[half]:
+    for piece in [*halves[ROUTING], *halves[CONTROL]] if half is None else halves[half]:
         piece()
 
 
@@ -61,10 +64,11 @@ def _halves(config: Config) -> tuple[list[Callable[[], object]], list[Callable[[
     at_control = [partial(_warm_control, event_type) for event_type in types]
     at_routing = [partial(_warm_routing, config, event_type) for event_type in types]
     decoded = partial(warm_decode, _formats(config))
-    first: list[Callable[[], object]] = [warm_grid, warm_sort, warm_bitmap, decoded, *at_routing]
-    first += [warm_negative_space] if negative else []
-    last: list[Callable[[], object]] = [*mapped, warm_rows, warm_programs, *at_control]
-    return first, last
+    routing: list[Callable[[], object]] = [warm_grid, warm_sort, warm_bitmap, decoded, *at_routing]
+    # control's alone, and compiled in this half: the other one has enough to do
+    routing += [warm_negative_space] if negative else []
+    control: list[Callable[[], object]] = [*mapped, warm_rows, warm_programs, *at_control, warm_grid, warm_sort]
+    return [*routing, warm_programs], [*control, *([warm_negative_space] if negative else [])]
 
 
 def _entry(event_type: EventType, grid: Grid) -> tuple[str, Boxes, Geometry, Geometry]:

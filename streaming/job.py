@@ -48,7 +48,7 @@ from streaming.last_resort import LastResort
 from streaming.lease import Lease
 from streaming.metrics import MetricsServer
 from streaming.offsets import Offsets
-from streaming.precompile import prepare
+from streaming.precompile import kept, prepare
 from streaming.progress import Committed, Committer, ProgressListener, group
 from streaming.queries import Queries
 from streaming.registry import RegistryReader, sinks
@@ -172,11 +172,19 @@ class Job:
             self._close(spark)
 
     def _prepare(self) -> SparkSession:
-        """Compile the kernels while Spark starts."""
+        """Compile the kernels while Spark starts, where others wait for them.
+
+        Where most are kept the processes that workers are forked from compile what is missing, each query's its own
+        half, and to load here what only they use would cost each start a second of the processor.
+        """
+        is_one_process = SUBMITTED not in os.environ and is_local(self.config.settings.master)
+        if is_one_process and kept():
+            _log.info("starting Spark")
+            return session(self.config)
         _log.info("starting Spark; preparing the kernels meanwhile")
         kernels = threading.Thread(target=prepare, args=(self.config,), name="kernels")
         kernels.start()
-        if SUBMITTED in os.environ or not is_local(self.config.settings.master):
+        if not is_one_process:
             kernels.join()  # executors are sent them with the code
         spark = session(self.config)
         kernels.join()

@@ -14,35 +14,40 @@ from pathlib import Path
 
 from infra.logs import logger, set_up
 from state.config import Config, from_shared, load
-from state.warm import warm
+from state.warm import CONTROL, ROUTING, warm
 from streaming.settings import WARM_BYTES_MAX, WARM_VARIABLE
 
 ROOT = Path(__file__).parents[1]
 _log = logger("job")
 
 
+def kept() -> bool:
+    """Whether kernels were kept here before: what is missing now is some that changed, or that were never needed."""
+    return any((ROOT / "state").rglob("*.nbi"))
+
+
 def prepare(config: Config) -> None:
     """Have every kernel in this process; where none was kept, half of them are compiled by another one meanwhile."""
-    if any((ROOT / "state").rglob("*.nbi")) or len(config.shared) > WARM_BYTES_MAX:
+    if kept() or len(config.shared) > WARM_BYTES_MAX:
         warm(config)
         return
     _log.info("compiling the kernels, once: a minute or less")
     command = [sys.executable, "-m", "streaming.precompile"]
     environment = {**os.environ, WARM_VARIABLE: config.shared.decode(), "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as other:
-        warm(config, half=0)
+        warm(config, half=ROUTING)
         other.wait()
     warm(config)  # what the other one could not do is done here
 
 
 def main(arguments: list[str]) -> int:
-    """Compile for a configuration file; without one, the second half for whoever has asked."""
+    """Compile for a configuration file; without one, control's half for whoever has asked."""
     if arguments:
         config = load(arguments[0])
         set_up(config, "job")
         prepare(config)
     else:
-        warm(from_shared(os.environ[WARM_VARIABLE].encode()), half=1)
+        warm(from_shared(os.environ[WARM_VARIABLE].encode()), half=CONTROL)
     return 0
 
 

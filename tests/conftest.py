@@ -20,14 +20,25 @@ LONGEST = (
     "tests/test_explain.py",
     "tests/integration/test_cluster.py",
     "tests/integration/test_overlay.py",
-    "tests/integration/test_deployments.py",
     "tests/integration/test_groups.py",
-    "tests/integration/test_campaign.py",
+    "tests/integration/test_deployments.py",
     "tests/integration/test_security.py",
+    "tests/integration/test_cli.py",
     "tests/integration/test_own_inboxes.py",
+    "tests/integration/test_campaign.py",
+    "tests/integration/test_console.py",
     "tests/integration/test_formats.py",
+    "tests/integration/test_faults.py",
+    "tests/integration/test_apply.py",
+    "tests/integration/test_messages.py",
+    "tests/integration/test_two_brokers.py",
+    "tests/integration/test_tour.py",
+    "tests/integration/test_redis_cluster.py",
 )
-"""The longest files come first, of those without services and then of those with: two workers then end together."""
+"""The longest files come first, of those without services and then of those with: all workers then end together.
+
+Files of one long test are not among the last: a worker is given its next file while it still has two tests to do.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

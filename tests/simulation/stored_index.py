@@ -14,8 +14,11 @@ class StoredIndex:
     def __init__(self, whole: bytes, deltas: Sequence[bytes]) -> None:
         """All of the index was written, beside the deltas that lead to it."""
         self.base = whole
-        self.head, beside = Head.of(load_part(whole), deltas)
+        base = load_part(whole)
+        self.head, beside = Head.of(base, deltas)
         self.deltas = list(beside)
+        self.part = self._led_from(base)
+        """All of the index as it is now; what is appended is taken in by itself: to load all of it again costs more."""
 
     def append(self, deltas: Sequence[bytes], least: int) -> bool:
         """Add deltas; return whether they follow what there is and need no folding, or are there already."""
@@ -27,6 +30,9 @@ class StoredIndex:
             return False
         self.head = after
         self.deltas += deltas
+        lead = led_on(self.part.stamp, read)
+        assert lead is not None, "what is appended does not lead on"
+        self.part = amended(self.part, lead)
         return True
 
     def follow(self, stamp: bytes | None) -> tuple[CompiledPart | None, Sequence[bytes]]:
@@ -38,8 +44,10 @@ class StoredIndex:
         return self.whole(), ()
 
     def whole(self) -> CompiledPart:
-        """All of the index."""
-        part = load_part(self.base)
+        """All of the index, as who has nothing of it reads it."""
+        return self._led_from(load_part(self.base))
+
+    def _led_from(self, part: CompiledPart) -> CompiledPart:
         lead = led_on(part.stamp, [decode_delta(delta) for delta in self.deltas])
         assert lead is not None, "base and deltas do not fit each other"
         return amended(part, lead)

@@ -523,7 +523,7 @@ class SimulatedDeployment:
         self._put_in_force(key, StoredIndex(index, result.deltas if result.index is None else ()))
 
     def _put_in_force(self, key: Key, stored: StoredIndex) -> None:
-        part = stored.whole()
+        part = stored.part
         self.stored[key], self.index[key] = stored, part
         self.versions.setdefault(key, deque(maxlen=VERSIONS_KEPT)).append(part)
 
