@@ -23,17 +23,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from benchmarks.kafka_nodes import further_nodes, nodes_for
 from benchmarks.live import in_force, start_job
 from benchmarks.pipeline import on_services
+from infra.kafka.retry import retried
 from infra.local.services import LocalServices
 from state.config import Config, parse
 
 PATIENCE_S = 3600.0
 LOOK_S = 0.05
+PATIENT_S = 120.0
+"""With a Kafka that does not say how far a topic is: a node that is busy with thousands of them is away for moments."""
 RESTS = 4
 """What is counted is looked at so many times shorter than it is left alone: to look at all topics is work for Kafka."""
 IN_HAND_MAX = 50_000
@@ -218,13 +221,26 @@ class Deliveries:
 
     def __init__(self, config: Config, clients: int) -> None:
         self._config, self._clients = config, clients
-        self._admin = AdminClient({"bootstrap.servers": config.deployment.kafka})
+        self._admin = self._opened()
+
+    def _opened(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self._config.deployment.kafka})
 
     def of(self, *clients: int) -> int:
         """Deliveries of these clients."""
         names = [self._config.topics.deliver(f"c{client}") for client in clients]
         asked = {TopicPartition(name, 0): OffsetSpec.latest() for name in names}
-        return sum(int(f.result().offset) for f in self._admin.list_offsets(asked, request_timeout=60.0).values())
+
+        def ends() -> int:
+            try:
+                return sum(
+                    int(f.result().offset) for f in self._admin.list_offsets(asked, request_timeout=60.0).values()
+                )
+            except KafkaException:  # a busy node is taken for gone, for a moment; who leads is asked anew
+                self._admin = self._opened()
+                raise
+
+        return retried(ends, PATIENT_S)
 
     def count(self) -> int:
         """Deliveries of all clients."""
