@@ -103,7 +103,11 @@ def killed_and_started(job: Popen[bytes], path: Path, probe: Probe) -> tuple[Pop
             seen["delivered"] = time.monotonic() - began
         return len(seen) == 2
 
-    until(both, began)
+    try:
+        until(both, began)
+    except BaseException:  # nobody else knows of this one
+        job.terminate()
+        raise
     return job, Start(seen["ready"], seen["delivered"])
 
 

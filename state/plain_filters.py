@@ -31,6 +31,7 @@ from state.space.ranks import Exact
 POINTS_MAX = 100_000
 """Points of one event that are tried out for one filter; beyond them it is left open."""
 _INT_MAX = 2**63 - 1
+_EVERY = slice(None)
 _DAYS_OF_400_YEARS = 146_097
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII)
 
@@ -79,10 +80,13 @@ class PlainEvents:
         """Those of `among` for which the filter holds.
 
         Guarantee: exact where both answers are one; left open is only an event with too many points to try out.
-        Cost: a few runs a predicate; for each event with intervals its points.
+        Cost: a few runs a predicate, and of a conjunction a look at the events of its narrowest one; for each event
+        with intervals its points.
         """
-        answers = {leaf: self._columns[leaf.attribute].satisfying(leaf) for leaf in dict.fromkeys(predicates(filter))}
-        may = among & self.valid & self._of_points(filter, answers)
+        leaves, rows = dict.fromkeys(predicates(filter)), self._narrowed(filter)
+        answers = {leaf: self._columns[leaf.attribute].satisfying(leaf, rows) for leaf in leaves}
+        may = np.zeros(len(self), bool)
+        may[rows] = among[rows] & self.valid[rows] & self._of_points(filter, answers, len(may[rows]))
         must = may.copy()
         asked = {leaf.attribute for leaf in answers}
         for row, ends in self._spread.items():
@@ -92,12 +96,21 @@ class PlainEvents:
                 may[row], must[row] = held is not False, held is True
         return Answer(may, must)
 
-    def _of_points(self, filter: Filter, answers: Mapping[Predicate, Bools]) -> Bools:
+    def _narrowed(self, filter: Filter) -> Ints | slice:
+        """Events outside of which the filter holds for none: those of one predicate that all others are joined to."""
+        joined = filter.children if isinstance(filter, And) else (filter,)
+        plain = [(self._columns[p.attribute], p) for p in joined if isinstance(p, Predicate) and p.operator in _RUNS]
+        if self._spread or not plain:
+            return _EVERY
+        column, predicate = min(plain, key=lambda one: one[0].count(one[1]))
+        return column.rows(predicate)
+
+    def _of_points(self, filter: Filter, answers: Mapping[Predicate, Bools], size: int) -> Bools:
         if isinstance(filter, Predicate):
             return answers[filter]
-        children = [self._of_points(child, answers) for child in filter.children]
+        children = [self._of_points(child, answers, size) for child in filter.children]
         if isinstance(filter, And):
-            return np.logical_and.reduce([np.ones(len(self), bool), *children])
+            return np.logical_and.reduce([np.ones(size, bool), *children])
         return np.logical_or.reduce(children)
 
     def _tried(
@@ -163,10 +176,23 @@ class _Column:
         self.values = sorted({value for value in values if value is not None})
         place = {value: i for i, value in enumerate(self.values)}
         self._places: Ints = np.array([-1 if value is None else place[value] for value in values], np.int64)
+        self._order = np.argsort(self._places, kind="stable")
+        """Rows by their values; those without one are first."""
+        self._starts = np.searchsorted(self._places[self._order], np.arange(len(self.values) + 1)).tolist()
+        """By value, where its rows begin in that order."""
 
-    def satisfying(self, predicate: Predicate) -> Bools:
+    def satisfying(self, predicate: Predicate, rows: Ints | slice = _EVERY) -> Bools:
         """By row whether a predicate holds."""
-        return self._answers(predicate)[self._places]
+        return self._answers(predicate)[self._places[rows]]
+
+    def count(self, predicate: Predicate) -> int:
+        """How many rows a predicate of `_RUNS` holds for."""
+        return sum(self._starts[end] - self._starts[first] for first, end in self._runs(predicate) if first < end)
+
+    def rows(self, predicate: Predicate) -> Ints:
+        """The rows that a predicate of `_RUNS` holds for; those of a value that is named twice twice."""
+        spans = [(self._starts[first], self._starts[end]) for first, end in self._runs(predicate) if first < end]
+        return np.concatenate([self._order[:0], *(self._order[low:high] for low, high in spans)])
 
     def _answers(self, predicate: Predicate) -> Bools:
         """By place whether a predicate holds; the last one stands for absent."""
@@ -212,6 +238,10 @@ _NEGATIVE = {
     Operator.NOT_IN: Operator.IN,
     Operator.NOT_LIKE: Operator.LIKE,
 }
+
+
+_RUNS = (Operator.EQ, Operator.IN, Operator.LT, Operator.LE, Operator.BETWEEN)
+"""What holds for runs of values, and for nothing else."""
 
 
 def _pattern(pattern: str, escape: str | None = None) -> Callable[[str], object]:

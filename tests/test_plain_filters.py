@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from state import plain_filters
+from state.arrays import Bools, Ints
 from state.filters.grammar import parse
+from state.filters.tree import Predicate
 from state.plain_filters import PlainEvents
 from tests import oracle
 from tests.filters import samples
@@ -64,3 +66,22 @@ def test_what_is_no_event_holds_nowhere() -> None:
     plain = PlainEvents(ROUGH, [None, {}, {}])
     answer = plain.holding(parse("a IS NULL", ROUGH), np.array([True, True, False]))
     assert answer.may.tolist() == answer.must.tolist() == [False, True, False]
+
+
+def test_a_conjunction_looks_at_the_events_of_its_narrowest_predicate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1,000 events ten have the symbol: all other predicates of the conjunction are asked for these alone."""
+    events = [{"symbol": f"S{n % 100}", "price": n} for n in range(1000)]
+    plain, asked, whole = PlainEvents(samples.QUOTE, events), list[int](), plain_filters._Column.satisfying
+
+    def counted(column: plain_filters._Column, predicate: Predicate, *rows: Ints | slice) -> Bools:
+        found = whole(column, predicate, *rows)
+        asked.append(len(found))
+        return found
+
+    monkeypatch.setattr(plain_filters._Column, "satisfying", counted)
+    every = np.ones(len(events), bool)
+    held = plain.holding(parse("price >= 0 AND symbol = 'S7' AND price BETWEEN 0 AND 500", samples.QUOTE), every)
+    assert (asked, np.flatnonzero(held.must).tolist()) == ([10, 10, 10], [7, 107, 207, 307, 407])
+    asked.clear()
+    assert plain.holding(parse("price >= 0 OR symbol = 'S7'", samples.QUOTE), every).must.all()
+    assert asked == [1000, 1000]

@@ -54,7 +54,9 @@ class Held:
     def add(self, records: Iterable[Record]) -> None:
         """Hold these, too; they stand behind those before."""
         for record in records:
-            self._of = record.topic, record.partition
+            place = record.topic, record.partition
+            assert self._of in (None, place), "one topic with one partition, as every inbox has (`state/topics.py`)"
+            self._of = place
             if record.headers:
                 self._headers[len(self)] = record.headers
             for part, lengths in ((record.key, self._keys), (record.value, self._values)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 
@@ -136,6 +137,12 @@ def test_configurations_change_without_a_stop(services, tmp_path, unique, capsys
         code, told = run("apply", "--timeout", "120")
         assert code == 0
         assert told["changes"]["dormant"] == ["b3/t/third", "b3/u/new"]
+        write(cubes=1, cells="quantile", reduction="none")
+        job.process.send_signal(signal.SIGHUP)  # it reads its file again
+        deadline = time.monotonic() + 120
+        while run("apply", "--dry-run")[1]["changes"]["lines"]:
+            assert time.monotonic() < deadline, "the file was not read again"
+            time.sleep(0.5)
         assert run("rebuild", "--timeout", "120")[0] == 0
         until_moved(path, capsys)
         assert run("apply", "--timeout", "120")[1]["changes"]["lines"] == []
