@@ -61,7 +61,8 @@ clean: ## stop local services; remove their data, caches and builds (the virtual
 	@rm -f $(STAMP)
 
 # A new pyproject.toml is installed again; anything else is found through the editable install. Spark comes as 450 MB of
-# sources, of which pip makes a wheel: to compress that takes twice the time, and it is unpacked at once.
+# sources, of which pip makes a wheel: to compress that takes twice the time, and it is unpacked at once. What fetches the
+# jars is in it, and does so from then on; `infra.local setup` waits for it, and says what could not be had.
 $(STAMP): pyproject.toml
 	@if [ ! -x $(PY) ]; then \
 		python=$$($(FIND_PYTHON)); \
@@ -70,5 +71,6 @@ $(STAMP): pyproject.toml
 		"$$python" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; fi
 	@echo "installing the Python packages into $(VENV)"
 	@$(PIP) --config-settings=--build-option=--compression=stored "$$(sed -n 's/^  "\(pyspark==.*\)",$$/\1/p' pyproject.toml)"
-	@$(PIP) -e ".[router,formats,kafka-python,ui,local,bench,dev]"
+	@$(PY) -c 'from infra.local import jars; [jars.fetch(wanted) for wanted in jars.SETS]' 2>$(VENV)/jars.log & \
+		$(PIP) -e ".[router,formats,kafka-python,ui,local,bench,dev]"
 	@touch $@
