@@ -71,6 +71,6 @@ $(STAMP): pyproject.toml
 		"$$python" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; fi
 	@echo "installing the Python packages into $(VENV)"
 	@$(PIP) --config-settings=--build-option=--compression=stored "$$(sed -n 's/^  "\(pyspark==.*\)",$$/\1/p' pyproject.toml)"
-	@$(PY) -c 'from infra.local import jars; [jars.fetch(wanted) for wanted in jars.SETS]' 2>$(VENV)/jars.log & \
+	@$(PY) -m infra.local.jars & \
 		$(PIP) -e ".[router,formats,kafka-python,ui,local,bench,dev]"
 	@touch $@
