@@ -3,6 +3,7 @@
 VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
+PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
 # Further arguments: make test ARGS="tests/infra -x", make demo ARGS=…
 ARGS   ?=
 
@@ -24,13 +25,15 @@ demo: setup ## brokers, subscribers and publishers on real Kafka, Redis and Spar
 	@$(PY) -m producers.demo $(ARGS)
 
 # Three at once on two cores: a test on real services waits for a third of its time.
+PYTEST := $(PY) -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
+
 test: setup $(if $(ARGS),,kernels) ## all tests, those on real Kafka, Redis and Spark included
-	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
+	@$(PYTEST)
 
 # What is fetched for the set-up is waited for: lint and compilers have the processor meanwhile.
 check: $(STAMP) ## lint, types, import rules, then the tests; what CI runs
 	@$(MAKE) --no-print-directory -j 3 setup lint kernels
-	@$(MAKE) --no-print-directory test
+	@$(PYTEST)
 
 kernels: $(STAMP)
 	@$(PY) -m streaming.precompile tests/every_method.toml
@@ -57,7 +60,9 @@ clean: ## stop local services; remove their data, caches and builds (the virtual
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@rm -f $(STAMP)
 
-# A new pyproject.toml is installed again; anything else is found through the editable install.
+# A new pyproject.toml is installed again; anything else is found through the editable install. Spark comes as 450 MB of
+# sources, of which pip makes a wheel: to compress that takes twice the time, and it is unpacked at once. What fetches the
+# jars is in it, and does so from then on; `infra.local setup` waits for it, and says what could not be had.
 $(STAMP): pyproject.toml
 	@if [ ! -x $(PY) ]; then \
 		python=$$($(FIND_PYTHON)); \
@@ -65,5 +70,7 @@ $(STAMP): pyproject.toml
 		echo "making $(VENV) with $$python"; \
 		"$$python" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; fi
 	@echo "installing the Python packages into $(VENV)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-compile -e ".[router,formats,kafka-python,ui,local,bench,dev]"
+	@$(PIP) --config-settings=--build-option=--compression=stored "$$(sed -n 's/^  "\(pyspark==.*\)",$$/\1/p' pyproject.toml)"
+	@$(PY) -m infra.local.jars & \
+		$(PIP) -e ".[router,formats,kafka-python,ui,local,bench,dev]"
 	@touch $@

@@ -277,7 +277,7 @@ def configured(asked: Asked, name: str) -> Config:
 
 def run(asked: Asked, name: str, batch: int) -> Run:
     """Let subscriptions come, leave and change; publish; compare with flooding."""
-    world = World(configured(asked, name), sealed_min=SEALED_MIN)
+    world = World(configured(asked, name), sealed_min=SEALED_MIN, workers=1)
     ears, topic = Eavesdropper(world), world.config.topics.subscriptions
     now: dict[str, str] = {}
     begun = time.process_time()

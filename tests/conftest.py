@@ -13,43 +13,52 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:Reserved
 
 __all__ = ["services", "unique"]
 
-LONGEST = (
-    "tests/control/test_mutants.py",
-    "tests/matchers/test_contract.py",
-    "tests/control/test_forwarding.py",
-    "tests/test_explain.py",
-    "tests/integration/test_cluster.py",
-    "tests/integration/test_overlay.py",
-    "tests/integration/test_groups.py",
-    "tests/integration/test_deployments.py",
-    "tests/integration/test_security.py",
-    "tests/integration/test_cli.py",
-    "tests/integration/test_own_inboxes.py",
-    "tests/integration/test_campaign.py",
-    "tests/integration/test_console.py",
-    "tests/integration/test_formats.py",
-    "tests/integration/test_faults.py",
-    "tests/integration/test_apply.py",
-    "tests/integration/test_messages.py",
-    "tests/integration/test_two_brokers.py",
-    "tests/integration/test_tour.py",
-    "tests/integration/test_redis_cluster.py",
-)
-"""The longest files come first, of those without services and then of those with: all workers then end together.
-
-Files of one long test are not among the last: a worker is given its next file while it still has two tests to do.
-"""
+SECONDS = {
+    "tests/integration/test_cluster.py": 340,
+    "tests/integration/test_overlay.py": 280,
+    "tests/integration/test_groups.py": 210,
+    "tests/integration/test_deployments.py": 180,
+    "tests/integration/test_security.py": 170,
+    "tests/integration/test_cli.py": 130,
+    "tests/integration/test_own_inboxes.py": 125,
+    "tests/integration/test_campaign.py": 120,
+    "tests/integration/test_console.py": 105,
+    "tests/integration/test_formats.py": 95,
+    "tests/integration/test_faults.py": 90,
+    "tests/integration/test_apply.py": 85,
+    "tests/integration/test_messages.py": 85,
+    "tests/integration/test_two_brokers.py": 75,
+    "tests/integration/test_tour.py": 40,
+    "tests/integration/test_redis_cluster.py": 25,
+    "tests/simulation/test_seeds.py": 100,
+    "tests/benchmarks/test_claims.py": 35,
+    "tests/streaming/test_host_index.py": 25,
+    "tests/benchmarks/test_tree_overlap.py": 20,
+    "tests/simulation/test_own_inboxes.py": 20,
+    "tests/control/test_journal.py": 20,
+    "tests/simulation/test_sharing.py": 15,
+}
+"""What the longest files take in a run of all, about."""
+OTHERS_S = {True: 12, False: 4}
+"""What any other one takes that waits for services, and that computes."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files without services first, for they compile the kernels that every job needs; of each kind the longest first.
+    """Files that wait for services and files that compute beside each other from beginning to end, the longest first.
 
-    Cost: none to a run of one file, whose tests stay in order.
+    Who waits leaves the processor to who computes. At the end only short ones are left, so that all workers end
+    together. Cost: none to a run of one file; tests of a file stay in order.
     """
-    places = {name: place for place, name in enumerate(LONGEST)}
-
-    def order(item: pytest.Item) -> tuple[bool, int]:
-        name = item.nodeid.partition("::")[0]
-        return item.get_closest_marker("services") is not None, places.get(name, len(places))
-
-    items.sort(key=order)
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    waits = {name: all(item.get_closest_marker("services") for item in some) for name, some in files.items()}
+    seconds = {name: SECONDS.get(name, OTHERS_S[waits[name]]) for name in files}
+    begins = {}
+    for kind in (True, False):
+        names = sorted((name for name in files if waits[name] is kind), key=lambda name: -seconds[name])
+        done = 0
+        for name in names:
+            begins[name] = done / sum(seconds[other] for other in names)
+            done += seconds[name]
+    items[:] = [item for name in sorted(files, key=begins.__getitem__) for item in files[name]]

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from infra.kafka.consumers import Consumers
 from infra.kafka.dialects import librdkafka
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.kafka.transport import Partition, Place, away, missing_topic, not_sent
@@ -67,18 +68,15 @@ class ConfluentTransport:
         self._address = config.deployment.kafka
         self._settings = librdkafka(config)
         self._group = f"{config.deployment.prefix}.reader"
-        self._looking: Consumer | None = None
+        self._consumers: Consumers[str, Consumer] = Consumers(self._consumer)
         self._sending: Producer | None = None
-        self._committing: dict[str, Consumer] = {}
         self._failed: list[HilcastError] = []
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def _looker(self) -> Consumer:
-        if self._looking is None:
-            self._looking = self._consumer(self._group)
-        return self._looking
+        return self._consumers.of(self._group)
 
     def _consumer(self, group: str) -> Consumer:
         return Consumer(
@@ -173,28 +171,19 @@ class ConfluentTransport:
 
     def committed(self, group: str, partitions: list[Partition]) -> dict[Partition, int]:
         wanted = [TopicPartition(*partition) for partition in partitions]
-        found = self._asked(lambda: self._committer(group).committed(wanted, timeout=_TIMEOUT_S))
+        found = self._asked(lambda: self._consumers.of(group).committed(wanted, timeout=_TIMEOUT_S))
         return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         wanted = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         if wanted:
-            self._asked(lambda: self._committer(group).commit(offsets=wanted, asynchronous=False))
-
-    def _committer(self, group: str) -> Consumer:
-        if group not in self._committing:
-            self._committing[group] = self._consumer(group)
-        return self._committing[group]
+            self._asked(lambda: self._consumers.of(group).commit(offsets=wanted, asynchronous=False))
 
     def close(self) -> None:
         if self._sending is not None:
             self._sending.flush(_TIMEOUT_S)
             self._sending = None
-        for consumer in (self._looking, *self._committing.values()):
-            if consumer is not None:
-                consumer.close()
-        self._looking = None
-        self._committing = {}
+        self._consumers.close()
 
 
 class ConfluentReader:

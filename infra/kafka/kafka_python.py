@@ -15,6 +15,7 @@ from kafka.admin import NewTopic
 from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
+from infra.kafka.consumers import Consumers
 from infra.kafka.dialects import kafka_python
 from infra.kafka.transport import Partition, Place, away, missing_topic, not_sent
 from state.config import Config
@@ -50,18 +51,15 @@ class KafkaPythonTransport:
     def __init__(self, config: Config) -> None:
         self._address = config.deployment.kafka
         self._settings = {**kafka_python(config), "bootstrap_timeout_ms": int(_TIMEOUT_S * 1000)}
-        self._looking: KafkaConsumer | None = None
+        self._consumers: Consumers[str | None, KafkaConsumer] = Consumers(self._consumer)
         self._sending: KafkaProducer | None = None
-        self._committing: dict[str, KafkaConsumer] = {}
         self._failed: list[HilcastError] = []
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def _looker(self) -> KafkaConsumer:
-        if self._looking is None:
-            self._looking = self._consumer(None)
-        return self._looking
+        return self._consumers.of(None)
 
     def _consumer(self, group: str | None) -> KafkaConsumer:
         return self._asked(
@@ -143,29 +141,20 @@ class KafkaPythonTransport:
         return KafkaPythonReader(self._consumer(None), starts)
 
     def committed(self, group: str, partitions: list[Partition]) -> dict[Partition, int]:
-        consumer = self._committer(group)
+        consumer = self._consumers.of(group)
         found = self._asked(lambda: [consumer.committed(TopicPartition(*p)) for p in partitions])
         return {p: int(offset) for p, offset in zip(partitions, found, strict=True) if offset is not None}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         wanted = {TopicPartition(*p): OffsetAndMetadata(offset, "", -1) for p, offset in offsets.items()}
         if wanted:
-            self._asked(lambda: self._committer(group).commit(wanted))
-
-    def _committer(self, group: str) -> KafkaConsumer:
-        if group not in self._committing:
-            self._committing[group] = self._consumer(group)
-        return self._committing[group]
+            self._asked(lambda: self._consumers.of(group).commit(wanted))
 
     def close(self) -> None:
         if self._sending is not None:
             self._sending.close(timeout=_TIMEOUT_S)
             self._sending = None
-        for consumer in (self._looking, *self._committing.values()):
-            if consumer is not None:
-                consumer.close()
-        self._looking = None
-        self._committing = {}
+        self._consumers.close()
 
 
 class KafkaPythonReader:

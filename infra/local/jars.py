@@ -11,6 +11,7 @@ place, so a fetch that was killed leaves nothing that looks whole, and the next 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -204,3 +205,10 @@ def _verify(jars: JarSet, folder: Path) -> None:
 def _digest(path: Path) -> str:
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    # beside the installation of packages (Makefile): what cannot be had `infra.local setup` says, which tries again
+    with contextlib.suppress(HilcastError):
+        for wanted in SETS:
+            fetch(wanted)

@@ -57,10 +57,16 @@ def test_a_box_that_is_split_without_need_fails_the_command(tmp_path, monkeypatc
         negative_space.main(["--subscriptions", "30", "bounds", "--strict"])
 
 
+def hurried(monkeypatch):
+    """Engines are asked and warmed for a moment: what is compared was answered before that."""
+    for name in ("SECONDS", "WARM"):
+        monkeypatch.setattr(engines, name, 0.01)
+
+
 def test_engines_answer_alike(tmp_path, monkeypatch, capsys):
     """Every engine that runs in Python, on every workload, with answers compared event by event."""
     monkeypatch.setattr(report, "OUT", tmp_path)
-    monkeypatch.setattr(engines, "SECONDS", 0.01)
+    hurried(monkeypatch)
     engines.main(["--least", "60", "--most", "60", "--without", "event-ruler"])
     told = capsys.readouterr().out
     assert told.count("60 rules;") == len(engines.WORKLOADS)
@@ -69,7 +75,7 @@ def test_engines_answer_alike(tmp_path, monkeypatch, capsys):
 
 def test_an_engine_that_answers_otherwise_is_noticed(monkeypatch):
     """A race ends where answers differ."""
-    monkeypatch.setattr(engines, "SECONDS", 0.01)
+    hurried(monkeypatch)
     monkeypatch.setattr(engines.SQLite, "answer", lambda self, values: [[] for _ in values])
     with pytest.raises(AssertionError, match="SQLite answers otherwise"):
         engines.main(["--least", "60", "--most", "60", "--without", "event-ruler", "loop", "DuckDB", "--seed", "2"])

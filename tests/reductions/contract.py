@@ -31,10 +31,11 @@ The oracle is a dictionary of sets of points. It shares no code with what is tes
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import import_module
@@ -57,6 +58,8 @@ from state.space.ranges import Ranges
 Guarantee = Literal["exact", "superset", "one-sided"]
 Point = tuple[int, ...]
 Points = frozenset[Point]
+Named = tuple[str, str]
+"""Where a contract is: the name of its module among the tests of reductions, and its own."""
 
 IDS = tuple("abcdefgh")
 """Few ids, so that most additions replace."""
@@ -460,27 +463,28 @@ def _drawn(space: Space, random: Random) -> Geometry:
     return space._disjoint(boxes)
 
 
-def assert_same_in_any_process(module: str, name: str = "CONTRACT", seeds: tuple[int, ...] = (1, 2)) -> None:
-    """Assert that two processes with different string hashes replay the same digest as this one.
-
-    `module` and `name` say where the contract is: `assert_same_in_any_process("tests.reductions.test_mics")`.
-    """
-    code = f"from tests.reductions.contract import print_replay; print_replay({module!r}, {name!r}, {seeds!r})"
-    here = [replay(getattr(import_module(module), name), seed) for seed in seeds]
-    for hash_seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.split() == here, f"another process (hash seed {hash_seed}) came to other bytes"
+def replays(contracts: Iterable[Named], seeds: tuple[int, ...] = (1, 2)) -> dict[str, list[str]]:
+    """The digests of some contracts in this process, by module and name."""
+    found = {}
+    for module, name in contracts:
+        contract = getattr(import_module(f"tests.reductions.{module}"), name)
+        found[f"{module}.{name}"] = [replay(contract, seed) for seed in seeds]
+    return found
 
 
-def print_replay(module: str, name: str, seeds: tuple[int, ...]) -> None:
-    contract = getattr(import_module(module), name)
-    for seed in seeds:
-        print(replay(contract, seed))
+def replays_elsewhere(contracts: Sequence[Named], hash_seed: str) -> dict[str, list[str]]:
+    """The same in a new process, whose hashes of strings begin with this seed."""
+    code = (
+        f"from json import dumps; from tests.reductions.contract import replays; print(dumps(replays({contracts!r})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found

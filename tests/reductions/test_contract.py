@@ -15,7 +15,7 @@ from state.formats import opened, unreadable
 from state.reductions.reduction import Decision, Delta, Fate
 from state.space.boxes import Boxes
 from state.space.packing import Geometry
-from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
+from tests.reductions.contract import BoxSpace, Contract, machine
 
 
 class ForwardAll:
@@ -207,14 +207,3 @@ def test_the_suite_fails_what_is_wrong(wrong: type[ForwardAll]) -> None:
     )
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run_state_machine_as_test(suite, settings=enough)
-
-
-def test_an_honest_reduction_is_the_same_in_any_process() -> None:
-    """Processes with other string hashes come to the same deltas and bytes."""
-    assert_same_in_any_process("tests.reductions.test_contract")
-
-
-def test_the_order_of_a_set_is_caught() -> None:
-    """Bytes that depend on string hashes fail the comparison across processes."""
-    with pytest.raises(AssertionError, match="came to other bytes"):
-        assert_same_in_any_process("tests.reductions.test_contract", "HASH_ORDER")

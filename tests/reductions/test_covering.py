@@ -5,7 +5,7 @@ from random import Random
 from state.reductions.covering import Covering
 from state.reductions.none import Unreduced
 from state.space.boxes import Boxes
-from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
+from tests.reductions.contract import BoxSpace, Contract, machine
 
 SPACE, LINE = BoxSpace((0, 0), (4, 4)), BoxSpace((0,), (9,), boxes_max=1)
 
@@ -38,11 +38,6 @@ def covering() -> Covering:
     reduction = Covering(Boxes.everything(1))
     reduction.update({"wide": WIDE, "narrow": NARROW})
     return reduction
-
-
-def test_covering_is_the_same_in_any_process():
-    """Processes with other string hashes come to the same deltas and bytes."""
-    assert_same_in_any_process("tests.reductions.test_covering")
 
 
 def test_an_entry_and_what_it_covers_leave_in_one_step():

@@ -16,7 +16,7 @@ from state.reductions.probabilistic import Probabilistic
 from state.space.boxes import Boxes
 from state.space.ranks import ABSENT, PRESENT_MAX
 from state.space.subtraction import COVERED, EXHAUSTED, UNCOVERED, covers, subtract
-from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
+from tests.reductions.contract import BoxSpace, Contract, machine
 
 DOMAIN = Boxes.of([([0, 0], [4, 4])])
 SPACE = BoxSpace((0, 0), (4, 4))
@@ -127,11 +127,6 @@ def test_nobody_is_in_a_group_who_could_be_left_out() -> None:
                 assert not covers(Boxes.concatenated(others, 2), boxes.lows[0], boxes.highs[0], 10_000)
     assert hybrid.stats()["retired"] > 10
     assert shared > 100
-
-
-def test_the_same_in_any_process() -> None:
-    """Processes with other string hashes come to the same deltas and bytes."""
-    assert_same_in_any_process("tests.reductions.test_hybrid")
 
 
 def test_the_larger_comes_first_among_high_ranks() -> None:

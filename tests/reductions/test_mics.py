@@ -15,7 +15,7 @@ from state.reductions.mics import Mics, widest_gap_within
 from state.reductions.reduction import Reduction, add, remove
 from state.space.hilbert import encode
 from state.space.ranges import Ranges, boxes_ranges
-from tests.reductions.contract import Contract, RangeSpace, assert_same_in_any_process, machine
+from tests.reductions.contract import Contract, RangeSpace, machine
 
 DOMAIN = (8, 39)
 SPACE = RangeSpace(*DOMAIN)
@@ -55,12 +55,6 @@ BUDGET = contract({"merging": "imperfect", "budget": 0.3}, "superset")
 TestPerfect = machine(CONTRACT).TestCase
 TestGap = machine(GAP).TestCase
 TestBudget = machine(BUDGET).TestCase
-
-
-@pytest.mark.parametrize("name", ["CONTRACT", "BUDGET"])
-def test_the_same_in_any_process(name) -> None:
-    """Deltas and bytes do not depend on string hashes."""
-    assert_same_in_any_process("tests.reductions.test_mics", name)
 
 
 def cells(ranges: Ranges) -> set[int]:

@@ -21,7 +21,7 @@ from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
 from state.space.grid import Grid
 from state.tuning import choose_dimensions
-from tests.reductions.contract import BoxSpace, Contract, _drawn, assert_same_in_any_process, machine
+from tests.reductions.contract import BoxSpace, Contract, _drawn, machine
 
 SIDE, D = 4, 3
 TYPE = EventType(
@@ -105,11 +105,6 @@ def ranges_of(reduction: IndexedMics) -> list[tuple[int, int, str]]:
 
 
 some_entries = st.lists(SPACE.entries(), max_size=6)
-
-
-def test_the_same_in_any_process() -> None:
-    """Deltas and bytes do not depend on string hashes."""
-    assert_same_in_any_process("tests.reductions.test_mics_high_dimensions")
 
 
 def entry_numbers(entries, boxes, shares) -> set[int]:

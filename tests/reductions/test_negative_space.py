@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from state.errors import HilcastError
 from state.reductions import entry_rows, negative_space, negative_tree, row_tree
 from state.reductions.negative_space import NegativeSpace
-from state.reductions.negative_tree import MERGE_MIN, NegativeTree
+from state.reductions.negative_tree import NegativeTree
 from state.reductions.reduction import Reduction, add, remove
 from state.space.boxes import Boxes
 from state.space.packing import Geometry
 from state.space.ranks import ABSENT, PRESENT_MAX
-from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
+from tests.reductions.contract import BoxSpace, Contract, machine
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -115,13 +115,6 @@ def _drawn(random: Random, last: int) -> Boxes:
 
 def _corner(random: Random, last: int) -> list[int]:
     return [random.randrange(last + 1) for _ in range(2)]
-
-
-@pytest.mark.parametrize("name", ["EXACT", "APPROXIMATE"])
-def test_the_same_in_any_process(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes with other string hashes come to the same deltas and bytes."""
-    monkeypatch.setattr("state.reductions.negative_tree.MERGE_MIN", MERGE_MIN)  # as the other processes have it
-    assert_same_in_any_process("tests.reductions.test_negative_space", name)
 
 
 def test_it_is_a_reduction() -> None:

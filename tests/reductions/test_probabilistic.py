@@ -9,7 +9,7 @@ from state.errors import HilcastError
 from state.reductions.probabilistic import Probabilistic
 from state.reductions.rspc import seed_of
 from state.space.boxes import Boxes
-from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
+from tests.reductions.contract import BoxSpace, Contract, machine
 
 DOMAIN = Boxes.of([([0, 0], [4, 4])])
 SPACE = BoxSpace((0, 0), (4, 4))
@@ -49,11 +49,6 @@ class TestProbabilistic(machine(CONTRACT).TestCase):  # type: ignore[misc]
         super().runTest()
         assert CONTRACT.tally.states > 100
         assert CONTRACT.tally.states_lost == 0
-
-
-def test_the_same_in_any_process() -> None:
-    """Processes with other string hashes come to the same deltas and bytes."""
-    assert_same_in_any_process("tests.reductions.test_probabilistic")
 
 
 def pinwheel() -> dict[str, Boxes]:

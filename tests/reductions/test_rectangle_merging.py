@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from state.reductions.rectangle_merging import RectangleMerging, added_space
 from state.reductions.reduction import Fate, Reduction, add, remove
 from state.space.boxes import Boxes
-from tests.reductions.contract import BoxSpace, Contract, assert_same_in_any_process, machine
+from tests.reductions.contract import BoxSpace, Contract, machine
 
 SPACE = BoxSpace((0, 0), (4, 4), boxes_max=2)
 CUBE = Boxes.of([([0, 0], [4, 4])])
@@ -78,11 +78,6 @@ def _drawn(random: Random, last: int) -> Boxes:
     if b < last and random.random() < 0.2:
         return Boxes.of([([a, c], [b, d]), ([b + 1, 0], [last, last // 2])])
     return Boxes.of([([a, c], [b, d])][: random.random() < 0.95], d=2)
-
-
-def test_the_same_in_any_process() -> None:
-    """Deltas and bytes do not depend on string hashes."""
-    assert_same_in_any_process("tests.reductions.test_rectangle_merging")
 
 
 boxes_of_one = SPACE.entries().filter(lambda e: len(e) >= 1).map(lambda e: Boxes(e.lows[:1], e.highs[:1]))

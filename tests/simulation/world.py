@@ -72,7 +72,9 @@ The first generation is 1: whoever measures a world, with `SEALED_MIN`, measures
 FOLDED = (0, 4096, 1000)
 """By generation: bytes of deltas that are never folded into a new base (`state/index_delta.py`)."""
 WORKERS = 3
-"""Processes that keep parts between batches; which of them a key comes to is drawn. The last one always begins anew."""
+"""Processes that keep parts between batches; which of them a key comes to is drawn. The last one always begins anew.
+
+Who measures a world has one, which keeps everything: so does the job, whose workers get the same keys again."""
 PRODUCERS = 2
 """Tasks of a batch, each with a producer of its own: what two of them write stands in any order."""
 FORBIDDEN = "forbidden"
@@ -317,7 +319,7 @@ class SimulatedDeployment:
         self._life.__dict__["grids"] = self.grids
         self._life.sealed_share = SHARES[self.generation % len(SHARES)]
         self._life.sealed_min = self.world.sealed_min
-        self.workers = [Kept() for _ in range(WORKERS)]
+        self.workers = [Kept() for _ in range(self.world.workers)]
         rebuilt = rebuild(facts, self.context(0))
         outputs = [
             Output(self.config.topics.control, key.encode(), encode(seed))
@@ -414,8 +416,9 @@ class SimulatedDeployment:
 
     def _worker(self, key: str) -> Kept[Any]:
         """The process that a key comes to: any, without a draw of the seed's own."""
-        self.workers[-1] = Kept()
-        return self.workers[crc32(f"{key} {self.world.log.now_ms}".encode()) % WORKERS]
+        if len(self.workers) > 1:
+            self.workers[-1] = Kept()
+        return self.workers[crc32(f"{key} {self.world.log.now_ms}".encode()) % len(self.workers)]
 
     def renewed(self, inboxes: Sequence[str]) -> None:
         """These topics were made again: what was read of them counts for nothing."""
@@ -648,11 +651,13 @@ class World:
         hosting: Sequence[tuple[str, ...]] | None = None,
         keyring: Keyring | None = None,
         sealed_min: int = 0,
+        workers: int = WORKERS,
     ) -> None:
         self.log = Log()
         self.config = config
         self.sealed_min = sealed_min
         """Bytes below which states of parts are sealed at every step: none, for there to be steps in small worlds."""
+        self.workers = workers
         self.keyring = keyring
         """What the deployments sign with."""
         self.forged = 0
