@@ -27,9 +27,10 @@ answers this scenario.
 1-2: each subscription makes m draws from Zipf(2.0) and constrains the attributes drawn; centres 0.1 * Pareto(1.0) and
 sizes |Normal(0.3, 0.15)| of the domain, cut to it. Of five readings (3 to 10 draws, sizes of 0.2 to 0.5, centres of 0.1
 and 0.2) tried at m = 10 with 1,500 subscriptions this left the most to pairwise covering, nearest to the paper's 15 %.
-`probabilistic` here is more than the paper: subsets of the cover set (`rspc._subset`) and the retiring of what a
-withheld entry contains (`group_covering.py`) were added after the paper's own steps, with the true bound, had left
-6.0, 11.2 and 35.1 % at m = 10, 15 and 20 (seed 1): over the paper's 10 % at m = 15.
+`probabilistic` here is more than the paper: what subtraction soon proves (`judging.py`), subsets of the cover set
+(`rspc.subset`) and the retiring of what a withheld entry contains (`group_covering.py`) were added after the paper's
+own steps, with the true bound, had left 6.0, 11.2 and 35.1 % at m = 10, 15 and 20 (seed 1): over the paper's 10 % at
+m = 15.
 """
 
 from __future__ import annotations

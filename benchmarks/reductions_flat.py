@@ -26,10 +26,10 @@ ask for, where a method counts them: of a ratio, what is more work and what is d
 
 `--bulk`: instead, what an entry costs where the last size comes in one update. Beside that what is not the reduction's:
 numpy's sort of the same boxes by all their ends, its sort of the Hilbert ranges that `mics` is given instead (some
-hundred for an entry; of a tenth of the entries), and what it takes to make so many ids and boxes, to go through them
-and to put them into another dict. Where the budget would not do, by what a tenth of the entries took to make and to
-take in, it is what that tenth, or a hundredth, took, and is told with their number. `--budget` is for one density of
-one reduction, then, so that all of it ends within five minutes.
+hundred for an entry; of a tenth of the entries), what it takes to make those ranges, as indexed `mics` does itself, and
+what to make so many ids and boxes, to go through them and to put them into another dict. Where the budget would not do,
+by what a tenth of the entries took to make and to take in, it is what that tenth, or a hundredth, took, with their
+number. `--budget` is for one density of one reduction, then, so that all of it ends within five minutes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ import numpy as np
 
 from benchmarks.report import show
 from state.reductions.catalogue import create
-from state.reductions.parameters import forwards_ranges, range_cap
+from state.reductions.parameters import MicsSettings, forwards_ranges, range_cap
 from state.reductions.reduction import Reduction
 from state.space.boxes import Boxes
 from state.space.event_type import Attribute, EventType
@@ -216,7 +216,7 @@ def told(line: str) -> None:
 def beside_bulk(densities: list[str], size: int, seed: int) -> list[list[str]]:
     """The same for what is no work of a reduction: a sort, and the objects that come and go."""
     rows = [["np.lexsort of all ends"], ["ids and boxes: made"], ["gone through"], ["into another dict"]]
-    sorted_ranges = ["np.argsort of all ranges"]
+    sorted_ranges, made = ["np.argsort of all ranges"], ["ranges that mics-indexed makes"]
     for density in densities:
         boxes = drawn(density, size, seed, size)
         columns = np.concatenate([boxes.lows, boxes.highs], axis=1).T
@@ -231,11 +231,13 @@ def beside_bulk(densities: list[str], size: int, seed: int) -> list[list[str]]:
         few = Run("mics", density, [size // 10], 0, seed).fresh(size // 10)
         starts = np.concatenate([entry.starts for entry in few.values() if isinstance(entry, Ranges)])
         spent = min(_timed(lambda: np.argsort(starts, kind="stable")) for _ in range(3))  # noqa: B023  runs now
+        grid, cap, some = run.grid, MicsSettings.cap, boxes.take(np.arange(size // 10))
+        made.append(f"{1e6 * _timed(lambda: grid.ranges_of_each(some, cap)) / len(some):.2f}")  # noqa: B023  runs now
         sorted_ranges.append(f"{1e6 * spent / len(few):.2f}")
         for row, work in zip(rows, works, strict=True):
             run.next = 0
             row.append(f"{min(1e6 * _timed(work) / size for _ in range(1 if row is rows[1] else 3)):.2f}")
-    return [*rows, sorted_ranges]
+    return [*rows, sorted_ranges, made]
 
 
 def row(name: str, costs: list[Cost | None]) -> list[object]:

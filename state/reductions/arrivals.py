@@ -9,12 +9,12 @@ takes some of them, or has them in another order, takes them out of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress
 
 import numpy as np
 
-from state.arrays import Bools, Ints
+from state.arrays import Bools, Floats, Ints
 from state.kernels import njit
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
@@ -49,6 +49,17 @@ def entry_boxes(entry: Geometry) -> Boxes:
     boxes = entry.owned()
     assert len(lows) < 2 or _disjoint(boxes.lows, boxes.highs), "the boxes of one entry overlap"
     return boxes
+
+
+def by_share(shares: Floats, ids: Callable[[list[int]], list[str]]) -> Ints:
+    """The order of entries by their shares, the larger first, equally large ones by id: `ids` of some is asked for."""
+    order = np.argsort(-shares)
+    alike = np.diff(shares[order]) == 0
+    if alike.any():
+        at = np.flatnonzero(np.append(alike, False) | np.append(False, alike))
+        some = order[at].tolist()
+        order[at] = [i for _, _, i in sorted(zip((-shares[some]).tolist(), ids(some), some, strict=True))]
+    return order
 
 
 class Arrivals:
@@ -132,15 +143,8 @@ class Arrivals:
             return self
         sides = self.boxes.sides() / domain.sides()
         owners = np.repeat(np.arange(len(self)), self.sizes)
-        shares = np.bincount(owners, sides.prod(axis=1), len(self))
-        order = np.argsort(-shares)
-        alike = np.diff(shares[order]) == 0
-        if alike.any():
-            at = np.flatnonzero(np.append(alike, False) | np.append(False, alike))
-            some = order[at].tolist()
-            keys = zip((-shares[some]).tolist(), [self.ids[i] for i in some], some, strict=True)
-            order[at] = [i for _, _, i in sorted(keys)]
-        return self._in_order(order)
+        shares = np.bincount(owners, sides.prod(axis=1), len(self)).astype(float)
+        return self._in_order(by_share(shares, lambda some: [self.ids[i] for i in some]))
 
     def _in_order(self, order: Ints) -> Arrivals:
         places, sizes = order.tolist(), self.sizes[order]

@@ -47,13 +47,14 @@ class Covering(Withholding):
             super()._put_in_all(entries)
             return
         some = entries.filled()
-        self._took_in(entries, *(self._active.take_in(some) if len(some) else ({}, {})))
+        self._took_in(entries, self._active.take_in(some) if len(some) else None)
 
     def check(self) -> None:
         """Also: each passive entry has one coverer, which contains it; no active one contains another."""
         super().check()
         for id, boxes in self._passive.entries.items():
-            (coverer,) = self._group.get(id, ("",) if len(boxes) == 0 else ())
-            assert len(boxes) == 0 or covers(self._active.entries[coverer], boxes)
+            group = self._group(id)
+            assert len(group) == (len(boxes) > 0)
+            assert all(covers(self._active.entries[coverer], boxes) for coverer in group)
         for id, boxes in self._active.entries.items():
             assert self._active.inside(boxes) == [id]

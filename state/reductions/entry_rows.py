@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import compress, pairwise
+from collections.abc import Callable, Sequence
+from itertools import compress
+from typing import NamedTuple
 
 import numpy as np
 
 from state.arrays import Bools, Floats, Ints, Words
 from state.kernels import njit
 from state.reductions.arrivals import Arrivals
+from state.reductions.cover_links import CoverLinks
 from state.reductions.group_pass import (
     COUNTS,
     NO_TREE,
@@ -18,6 +20,7 @@ from state.reductions.group_pass import (
     judge_again,
     judge_box,
     needed_of_each,
+    rows_of,
 )
 from state.reductions.judging import PAIRWISE, Rules
 from state.reductions.merging_pass import Merged
@@ -25,10 +28,23 @@ from state.reductions.row_tree import LEAST, MOST, between
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import PackedEntries, pack_boxes, pack_numbers
 
-Coverers = dict[str, tuple[str, ...]]
-"""Who covers an entry."""
-Left = dict[str, list[tuple[str, Boxes]]]
-"""Who left for an entry, with their boxes."""
+Left = dict[str, list[tuple[str, Boxes, int]]]
+"""Who left for an entry, with their boxes and the row at which they began."""
+
+
+class Taken(NamedTuple):
+    """What a pass did with entries."""
+
+    covered: Bools
+    """Of each."""
+    members: Ints
+    """The first rows of who covers each that is, one after another."""
+    ends: Ints
+    """Where those of each entry end."""
+    left: Left
+    """By the id of a new one."""
+
+
 DEAD = -1
 """The owner of rows whose entry was removed."""
 ROWS_MIN = 256
@@ -101,6 +117,8 @@ class EntryRows:
         self._next = 0
         self.size = self.marked = 0
         """How many boxes there are, and how many are marked."""
+        self.moved: Callable[[Ints, int], None] | None = None
+        """Told when rows are written anew: those that there were, in their order, and how much room there is now."""
         self._least, self._most = np.full(d, LEAST), np.full(d, MOST)
         self._allocate(d, _ROOM_MIN)
 
@@ -144,13 +162,18 @@ class EntryRows:
         self.size += n
         self.marked += 0 if marks is None else int(marks.sum())
 
-    def extend(self, news: Arrivals) -> None:
-        """Take entries in, as the last. Cost: O(boxes) in a few passes; a tree takes them in one compiled one."""
-        if len(news):
-            firsts = self._write(news)
-            self._enter(news, firsts, self._next - len(news))
-            if self._tree is not None:
-                self._tree.add_all(int(firsts[0]), self._n)
+    def extend(self, news: Arrivals) -> Ints:
+        """Take entries in, as the last; the row at which each begins.
+
+        Cost: O(boxes) in a few passes; a tree takes them in one compiled one.
+        """
+        if not len(news):
+            return np.empty(0, np.int64)
+        firsts = self._write(news)
+        self._enter(news, firsts, self._next - len(news))
+        if self._tree is not None:
+            self._tree.add_all(int(firsts[0]), self._n)
+        return firsts
 
     def _write(self, news: Arrivals) -> Ints:
         """Write the rows of entries behind the others, under the next numbers; where each begins. No tree knows them.
@@ -181,58 +204,48 @@ class EntryRows:
         self._ids.update(some if news.sizes.all() else compress(some, news.sizes.tolist()))
         self.size += int(news.sizes.sum())
 
-    def take_in(self, news: Arrivals) -> tuple[Coverers, Left]:
+    def take_in(self, news: Arrivals) -> Taken:
         """Take in, one after another, the entries that no entry covers; those that one contains leave.
 
-        Returns who covers each that is covered, at the moment it came; and by the id of a new one who left for it.
-        What is covered or left is not here afterwards. No entry is marked; there are `news`, and none is empty.
+        Returns who covers each that is covered, at the moment it came; and who left for a new one. What is covered or
+        left is not here afterwards. No entry is marked; there are `news`, and none is empty.
         Cost: that of asking the tree twice for each, compiled (`pairwise.py`).
         """
         number = self._next
         tree, firsts = self._beside(news)
         by, retired = tree.take_in(self._owners[: self._n], firsts, news.sizes)
-        self._enter(news, firsts, number, by < 0)
-        names = map(self._ids.__getitem__, by[by >= 0].tolist())
-        coverers: Coverers = {
-            id: (name,) for id, name in zip(compress(news.ids, (by >= 0).tolist()), names, strict=True)
-        }
-        return coverers, self._left(news, retired)
+        covered = by >= 0
+        self._enter(news, firsts, number, ~covered)
+        return Taken(covered, by[covered], np.cumsum(covered), self._left(news, retired))
 
-    def take_in_by_groups(self, news: Arrivals, seeds: Words, rules: Rules, counts: Floats) -> tuple[Coverers, Left]:
-        """The same where several together may cover one (`group_pass.py`): who does, and who left for it.
+    def take_in_by_groups(self, news: Arrivals, seeds: Words, rules: Rules, counts: Floats) -> Taken:
+        """The same where several together may cover one (`group_pass.py`).
 
         `seeds`: of each box; `counts` go on. Cost: that of judging each, compiled.
         """
-        coverers, retired = self._take_in_by_groups(news, seeds, rules, counts)
-        return {id: self._named(group) for id, group in coverers}, self._left(news, retired)
+        taken, retired = self._take_in_by_groups(news, seeds, rules, counts)
+        return taken._replace(left=self._left(news, retired))
 
-    def take_in_by_boxes(self, news: Arrivals) -> tuple[Coverers, Left, Ints]:
+    def take_in_by_boxes(self, news: Arrivals) -> tuple[Taken, Ints]:
         """The same where each box of one must lie in one box of another; who covers one in the order of their coming.
 
         Returns also the numbers of those who left, each with the position of whom it left for.
         """
         seeds, counts = np.zeros(len(news.boxes), np.uint64), np.zeros(COUNTS)
-        coverers, retired = self._take_in_by_groups(news, seeds, PAIRWISE, counts)
-        return {id: self._named(sorted(group)) for id, group in coverers}, self._left(news, retired), retired
+        taken, retired = self._take_in_by_groups(news, seeds, PAIRWISE, counts)
+        groups = np.repeat(np.arange(len(news)), np.diff(taken.ends, prepend=0))
+        members = taken.members[np.lexsort((taken.members, groups))]
+        return taken._replace(members=members, left=self._left(news, retired)), retired
 
-    def _take_in_by_groups(
-        self, news: Arrivals, seeds: Words, rules: Rules, counts: Floats
-    ) -> tuple[Iterator[tuple[str, list[int]]], Ints]:
-        """The numbers of who covers each that is covered, as long as all who did have one; and who must be struck."""
+    def _take_in_by_groups(self, news: Arrivals, seeds: Words, rules: Rules, counts: Floats) -> tuple[Taken, Ints]:
+        """What became of each, as long as all that did have their numbers; and who must be struck."""
         number = self._next
         tree, firsts = self._beside(news)
         rows = self._owners[: self._n]
-        by, ends, retired = tree.take_in_by_groups(rows, firsts, news.sizes, seeds, rules, counts)
-        begins = np.append(0, ends[:-1])
-        covered = ends > begins
+        members, ends, retired = tree.take_in_by_groups(rows, firsts, news.sizes, seeds, rules, counts)
+        covered = np.diff(ends, prepend=0) > 0
         self._enter(news, firsts, number, ~covered)
-        spans = zip(compress(news.ids, covered.tolist()), begins[covered].tolist(), ends[covered].tolist(), strict=True)
-        numbers = by.tolist()
-        return ((id, numbers[begin:end]) for id, begin, end in spans), retired
-
-    def _named(self, numbers: Sequence[int]) -> tuple[str, ...]:
-        """The entries of some numbers, each once: of two boxes of an entry one and the same may be the coverer."""
-        return tuple(dict.fromkeys(map(self._ids.__getitem__, numbers)))
+        return Taken(covered, members, ends, {}), retired
 
     def merge_in(self, news: Arrivals) -> tuple[Merged, dict[int, str], dict[str, Boxes]]:
         """Let entries of one box each join entries of one box, or take their place, as `merging_pass.py` says.
@@ -291,13 +304,12 @@ class EntryRows:
             left.setdefault(news.ids[i], []).append(self._strike(number))
         return left
 
-    def _strike(self, number: int) -> tuple[str, Boxes]:
+    def _strike(self, number: int) -> tuple[str, Boxes, int]:
         """An entry whose rows are dead already is no more."""
         id = self._ids.pop(number)
         boxes = self.entries.pop(id)
-        del self._start[id]
         self.size -= len(boxes)
-        return id, boxes
+        return id, boxes, self._start.pop(id)
 
     def fill(self, entries: dict[str, Boxes], boxes: Boxes, marks: Bools | None = None) -> None:
         """Become `entries`, whose boxes are `boxes` in their order; was empty."""
@@ -313,6 +325,8 @@ class EntryRows:
         self._start = dict(zip(entries, (np.cumsum(sizes) - sizes).tolist(), strict=True))
         self._n = self.size = n
         self.marked = 0 if marks is None else int(marks.sum())
+        if self.moved is not None:
+            self.moved(np.empty(0, np.int64), len(self._owners))
 
     def remove(self, id: str) -> Boxes:
         """Remove an entry; its boxes."""
@@ -343,6 +357,8 @@ class EntryRows:
         self._start = dict(zip(self.entries, (np.cumsum(sizes) - sizes).tolist(), strict=True))
         if had_tree and n >= ROWS_MIN:
             self._tree = GroupTree(self._points, np.arange(n))
+        if self.moved is not None:
+            self.moved(live, len(self._owners))
 
     def packed(self) -> PackedEntries:
         """The entries in their order."""
@@ -372,6 +388,16 @@ class EntryRows:
     def id(self, number: int) -> str:
         """The entry of a number."""
         return self._ids[number]
+
+    def row(self, id: str) -> int:
+        """Where the rows of an entry begin: known until rows are written anew."""
+        return self._start[id]
+
+    def all_rows(self, starts: Ints) -> tuple[Ints, Ints]:
+        """The rows of the different entries that begin there, none of which is empty, and how many each has."""
+        rows = rows_of(self._owners[: self._n], starts)
+        ends = np.append(np.flatnonzero(np.diff(self._owners[rows])) + 1, len(rows))
+        return rows, np.diff(ends, prepend=0)
 
     def owners(self, rows: Ints) -> list[str]:
         """The entry that owns each of `rows`."""
@@ -415,38 +441,27 @@ class EntryRows:
         return int(step), rows, point, figures
 
     def judged_again(
-        self, entries: Arrivals, groups: Sequence[tuple[str, ...]], left: Boxes, gone: Sequence[Sequence[int]],
-        seeds: Words, rules: Rules, counts: Floats,
-    ) -> tuple[int, bool, list[tuple[str, ...]]]:  # fmt: skip
-        """Judge entries, some of whose coverers left, as far as the first that is not covered (`judge_again`).
+        self, withheld: EntryRows, links: CoverLinks, heirs: Ints, left: Boxes, gone: Ints, spans: Ints,
+        seeds: Words, seed_begins: Ints, rules: Rules, counts: Floats,
+    ) -> tuple[int, bool, Ints, Ints]:  # fmt: skip
+        """Judge withheld entries, some of whose coverers left, as far as the first that is not covered (`judge_again`).
 
-        `groups`: the coverers of each that stay; `gone`: the rows of `left` that were those of the others. Returns how
-        many were judged, whether all of them are covered, and who covers each that is; `counts` go on.
+        `heirs`: where each begins; its span of `gone`: the rows of `left` that were in its group. Returns how many were
+        judged, whether all of them are covered, and where begins who covers each that is; `counts` go on.
         """
         owners, _, nodes = self._question()
-        done, whole, by, by_ends = judge_again(
-            self._points, owners, *nodes, rules, _rows(entries.boxes), entries.sizes,
-            self._starts_of(groups), _ends(groups), _rows(left),
-            np.array([row for rows in gone for row in rows], np.int64), _ends(gone), seeds, counts,
+        done, whole, by, ends = judge_again(
+            self._points, owners, *nodes, rules, withheld._points, withheld._owners[: withheld._n], heirs,
+            *links.groups, _rows(left), gone, spans, seeds, seed_begins, counts,
         )  # fmt: skip
-        return int(done), bool(whole), self._named_each(by, by_ends[: done if whole else done - 1])
+        return int(done), bool(whole), by, ends[: done if whole else done - 1]
 
-    def needed(self, entries: Arrivals, groups: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        """Of the coverers of each entry those that are needed, if that is soon seen."""
-        by, ends = needed_of_each(
-            self._points, self._owners[: self._n], _rows(entries.boxes), entries.sizes, self._starts_of(groups),
-            _ends(groups),
-        )  # fmt: skip
-        return self._named_each(by, ends)
-
-    def _starts_of(self, groups: Sequence[tuple[str, ...]]) -> Ints:
-        """Where the rows of all entries of some groups begin."""
-        return np.array([self._start[id] for group in groups for id in group], np.int64)
-
-    def _named_each(self, numbers: Ints, ends: Ints) -> list[tuple[str, ...]]:
-        """The entries of some numbers, cut up at the ends."""
-        each = numbers[: ends[-1] if len(ends) else 0].tolist()
-        return [self._named(each[a:b]) for a, b in pairwise([0, *ends.tolist()])]
+    def needed(self, withheld: EntryRows, links: CoverLinks, heirs: Ints) -> tuple[Ints, Ints]:
+        """Of the coverers of each withheld entry those that are needed, if that is soon seen; with the ends."""
+        owners = self._owners[: self._n]
+        theirs = withheld._points, withheld._owners[: withheld._n]
+        by, ends = needed_of_each(self._points, owners, *theirs, heirs, *links.groups)
+        return by, ends
 
     def _question(self) -> tuple[Ints, Ints, Nodes]:
         """The owners of all rows, room for as many, and the tree, if there is one to ask."""
@@ -528,11 +543,6 @@ class EntryRows:
 def _rows(boxes: Boxes) -> Ranks:
     """Lows, then highs, of each box."""
     return np.concatenate([boxes.lows, boxes.highs], axis=1)
-
-
-def _ends(lists: Sequence[Sequence[object]]) -> Ints:
-    """Where each of some lists ends, written one after another."""
-    return np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))
 
 
 def covers(outer: Boxes, inner: Boxes) -> bool:

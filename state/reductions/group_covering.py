@@ -11,12 +11,13 @@ Nobody is in a group who could be left out, as far as that is soon seen: whoever
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from state.arrays import Floats, Words
-from state.reductions.arrivals import Arrivals
+from state.arrays import Floats, Ints, Words
+from state.reductions.arrivals import Arrivals, by_share
+from state.reductions.cover_links import CoverLinks
 from state.reductions.entry_rows import EntryRows
 from state.reductions.group_pass import CAP_MAX, CAP_SUM, COUNTS, STEPS_FROM, TRIALS
 from state.reductions.judging import Rules
@@ -26,8 +27,9 @@ from state.reductions.withholding import Counts, Withholding
 from state.space.boxes import Boxes, Ranks
 from state.space.packing import Geometry
 
-AGAIN_MIN = 16
-"""Entries that are judged again in one call, at least: after one that is promoted the next call begins."""
+AGAIN_MAX = 4096
+"""Entries that are judged again in one call, at most; after one that is promoted the next call begins, too."""
+NOBODY = np.empty(0, np.int64)
 DECIDED = tuple(f"decided_{name}" for name in STEP_NAMES)
 
 
@@ -40,6 +42,25 @@ def counted(steps: tuple[str, ...]) -> tuple[str, ...]:
     return ("trials", "cap_error_max", "cap_error_sum", *(f"decided_{step}" for step in ("corner", *steps)))
 
 
+class _Gone(NamedTuple):
+    """Who left that withheld entries had in their groups."""
+
+    left: Boxes
+    """All that left."""
+    rows: Ints
+    """Which of these entries had, one entry after another."""
+    spans: Ints
+    """Where those of each begin and end."""
+    seeds: Words
+    """Of each box of the entries."""
+    boxes: Ints
+    """Where those of each begin."""
+
+    def of(self, some: slice) -> tuple[Boxes, Ints, Ints, Words, Ints]:
+        """The same for some of the entries."""
+        return self.left, self.rows, self.spans[some], self.seeds, self.boxes[some]
+
+
 class GroupCovering(Withholding):
     """Withholds an entry when a group of active ones covers it, as far as `rules` can tell.
 
@@ -48,19 +69,18 @@ class GroupCovering(Withholding):
     each what the removed one had covered of it, by the active boxes that meet that. So it costs what depends on the
     removed entry: where entries lie alone next to nothing; where they lie upon each other one is in as many groups, on
     average, as a group has members, 3 to 4 in three dimensions. All of it is compiled, and a call takes many
-    (`group_pass.py`); who is in which group is noted in Python, some microseconds for each entry judged. More entries
-    that lie no denser ask for no more judgements: `python -m benchmarks.reductions_flat` shows both.
+    (`group_pass.py`), as is who is in which group (`cover_links.py`). More entries that lie no denser ask for no more
+    judgements: `python -m benchmarks.reductions_flat` shows both.
     """
 
     counted: ClassVar[tuple[str, ...]]
-    again_min = AGAIN_MIN
+    again_max: int = AGAIN_MAX
 
     def __init__(self, domain: Geometry, rules: Rules) -> None:
         super().__init__(domain)
         self._rules = rules
-        self._gone: dict[str, list[int]] = {}
-        """In the step under way: the withheld entries that are to be judged again, and who of `_left` covered them."""
-        self._left = Boxes.empty(self._domain.d)
+        self._gone: _Gone | None = None
+        """In the step under way: who left that covered the withheld entries that `_links` follows."""
         self._grown: dict[str, None] = {}
         """In the step under way: the withheld entries that others' coverers were handed down to."""
 
@@ -80,24 +100,20 @@ class GroupCovering(Withholding):
 
     def _put_in_all(self, entries: Arrivals) -> None:
         """New ones first, then those that the step may have uncovered; of both the larger first."""
-        gone, news = self._gone, entries
-        if gone:
-            again = np.fromiter(map(gone.__contains__, entries.ids), bool, len(entries))
-            news = entries.where(~again)
-        if len(news) < self.many:
-            super()._put_in_all(news)
+        if len(entries) < self.many:
+            super()._put_in_all(entries)
         else:
-            some = news.filled()
+            some, taken = entries.filled(), None
             if len(some):
                 counts = self._running()
-                taken = self._active.take_in_by_groups(some, self._seeds(some), self._rules, counts)
-                self._took_in(news, *taken)
+                taken = self._active.take_in_by_groups(
+                    some, self._seeds(some.ids, some.sizes, some.boxes), self._rules, counts
+                )
                 self._note(counts)
-            else:
-                self._took_in(news, {}, {})
-        if gone:
-            self._judge_again(entries.where(again))
-            self._gone = {}
+            self._took_in(entries, taken)
+        if self._gone is not None:
+            self._judge_again(self._gone)
+            self._gone = None
         if self._grown:
             self._spare()
 
@@ -118,89 +134,102 @@ class GroupCovering(Withholding):
                 float(counts[CAP_SUM]),
             )
 
-    def _hand_down(self, id: str, group: tuple[str, ...]) -> None:
-        self._grown |= self._covers.get(id, {})
+    def _hand_down(self, row: int, id: str, group: Ints) -> None:
+        self._grown |= dict.fromkeys(self._passive.owners(self._links.heirs(row)))
         self._grown[id] = None
-        super()._hand_down(id, group)
+        super()._hand_down(row, id, group)
 
     def _spare(self) -> None:
         """Let go who is not needed of groups that were handed down."""
-        some = {id: self._passive.entries[id] for id in self._grown if len(self._group.get(id, ())) > 1}
+        heirs = self._passive.starts([id for id in self._grown if id in self._passive])
         self._grown = {}
-        if not some:
-            return
-        groups = self._active.needed(Arrivals.of(some, self._domain.d), [self._group[id] for id in some])
-        for id, group in zip(some, groups, strict=True):
-            self._mend(id, group)
+        _, ends = self._links.groups_of(heirs)
+        heirs = heirs[np.diff(ends, prepend=0) > 1]
+        self._links.regroup(heirs, *self._active.needed(self._passive, self._links, heirs))
 
     # --- removals
 
     def _take_out(self, ids: Sequence[str]) -> dict[str, Boxes]:
-        """Remove entries; return the passive ones in whose group one was, which stay where they are until judged."""
-        gone: dict[str, list[int]] = {}
-        left: list[Boxes] = []
-        rows = 0
-        for id in ids:
+        """Remove entries. The passive ones in whose group one was stay where they are until they are judged."""
+        leaving = [id for id in ids if id in self._active]
+        for id in ids if len(leaving) < len(ids) else ():
             if id not in self._active:
-                self._passive.remove(id)
-                self._let_go(id)
-                gone.pop(id, None)
-                continue
+                self._drop(id)
+        heirs: list[Ints] = []
+        left: list[Boxes] = []
+        for id in leaving:
+            theirs = self._links.leave(self._active.row(id))
             boxes = self._deactivate(id)
-            heirs = self._covers.pop(id, None)
-            if not heirs:
-                continue
-            theirs = range(rows, rows := rows + len(boxes.lows))
-            left.append(boxes)
-            for heir in heirs:
-                gone.setdefault(heir, []).extend(theirs)
-                group = self._group[heir]
-                at = group.index(id)
-                self._group[heir] = group[:at] + group[at + 1 :]
-        self._gone, self._left = gone, Boxes.concatenated(left, self._domain.d)
-        return {id: self._passive.entries[id] for id in gone}
+            if len(theirs):
+                heirs.append(theirs)
+                left.append(boxes)
+        if left:
+            self._gone = self._ask_again(heirs, left)
+        return {}
 
-    def _judge_again(self, entries: Arrivals) -> None:
+    def _ask_again(self, heirs: list[Ints], left: list[Boxes]) -> _Gone:
+        """Have the links follow those in whose groups some were that left, the larger first; who these were."""
+        begins, gone, spans = _by_heir(heirs, left)
+        rows, sizes = self._passive.all_rows(begins)
+        order = np.zeros(1, np.int64)
+        if len(begins) > 1:
+            shares = (self._passive.boxes(rows).sides() / self._domain.sides()).prod(axis=1)
+            if len(rows) > len(begins):
+                shares = np.bincount(np.repeat(np.arange(len(begins)), sizes), shares, len(begins)).astype(float)
+            order = by_share(shares, lambda some: self._passive.owners(begins[some]))
+        self._links.followed = begins[order]
+        firsts = np.cumsum(sizes) - sizes
+        seeds = np.zeros(len(rows), np.uint64)
+        if not self._rules.proving:
+            boxes = self._passive.boxes(rows)
+            seeds = seeds_of(self._passive.owners(rows), boxes.lows, boxes.highs)
+        return _Gone(Boxes.concatenated(left, self._domain.d), gone, spans[order], seeds, firsts[order])
+
+    def _judge_again(self, gone: _Gone) -> None:
         """Withheld entries whose groups lost members: each gets a group that covers it, or becomes active."""
-        at, chunk, counts = 0, self.again_min, self._running()
-        while at < len(entries):
-            some = entries.span(at, at + chunk)
-            groups, gone = [self._group[id] for id in some.ids], [self._gone[id] for id in some.ids]
-            seeds = self._seeds(some)
-            done, whole, by = self._active.judged_again(some, groups, self._left, gone, seeds, self._rules, counts)
-            for id, group in zip(some.ids, by, strict=False):
-                self._mend(id, group)
+        links, counts = self._links, self._running()
+        promoted, at = [], 0
+        while at < len(links.followed):
+            some = slice(at, at + self.again_max)
+            heirs = links.followed[some]
+            done, whole, by, ends = self._active.judged_again(
+                self._passive, links, heirs, *gone.of(some), self._rules, counts
+            )
+            links.regroup(heirs[: len(ends)], by, ends)
+            at += done
             if not whole:
-                id, boxes = some.ids[done - 1], some.each[done - 1]
-                self._passive.remove(id)
-                self._let_go(id)
-                self._activate(id, boxes)
-            at, chunk = at + done, 2 * chunk if whole else max(self.again_min, done)
+                (id,) = self._passive.owners(heirs[done - 1 : done])
+                self._activate(id, self._drop(id))
+                promoted.append(id)
+        links.followed = NOBODY
+        self._counts["promoted"] += sum(id in self._active for id in promoted)
         self._note(counts)
-
-    def _mend(self, id: str, group: tuple[str, ...]) -> None:
-        """From now on a passive entry is covered by another group."""
-        before, self._group[id] = self._group[id], group
-        if group == before:
-            return
-        for member in before:
-            if member not in group:
-                del self._covers[member][id]
-        for member in group:
-            if member not in before:
-                self._covers.setdefault(member, {})[id] = None
 
     def _seed(self, id: str, low: Ranks, high: Ranks) -> int:
         """Where proofs alone count, which points are drawn is nobody's business, and one seed will do."""
         return 0 if self._rules.proving else seed_of(id, low, high)
 
-    def _seeds(self, entries: Arrivals) -> Words:
-        """The seed of each box."""
-        boxes = entries.boxes
+    def _seeds(self, ids: Sequence[str], sizes: Ints, boxes: Boxes) -> Words:
+        """The seed of each box of some entries."""
         if self._rules.proving:
             return np.zeros(len(boxes), np.uint64)
-        ids = np.repeat(np.arange(len(entries)), entries.sizes).tolist()
-        return seeds_of([entries.ids[i] for i in ids], boxes.lows, boxes.highs)
+        owners = np.repeat(np.arange(len(ids)), sizes).tolist()
+        return seeds_of([ids[i] for i in owners], boxes.lows, boxes.highs)
+
+
+def _by_heir(heirs: list[Ints], left: list[Boxes]) -> tuple[Ints, Ints, Ints]:
+    """In whose groups some were that left, each once; and of all boxes that left, which of them each had, in spans."""
+    if len(left) == 1 and len(left[0]) == 1:
+        spans = np.zeros((len(heirs[0]), 2), np.int64)
+        spans[:, 1] = 1
+        return heirs[0], np.zeros(1, np.int64), spans
+    sizes = np.array([len(boxes) for boxes in left])
+    all_gone = np.split(np.arange(int(sizes.sum())), np.cumsum(sizes)[:-1])
+    gone = np.concatenate([np.tile(rows, len(each)) for each, rows in zip(heirs, all_gone, strict=True)])
+    asked = np.concatenate([np.repeat(each, size) for each, size in zip(heirs, sizes.tolist(), strict=True)])
+    begins, counts = np.unique(asked, return_counts=True)
+    ends = np.cumsum(counts)
+    return begins, gone[np.argsort(asked, kind="stable")], np.stack([ends - counts, ends], axis=1)
 
 
 def _count(counts: Counts, verdict: Verdict) -> None:
@@ -215,4 +244,7 @@ def warm() -> None:
     """Compile or load the kernel that is asked only where coverers are handed down."""
     rows, box = EntryRows(1), Boxes.of([([0], [1])])
     rows.add("a", box)
-    rows.needed(Arrivals.of({"b": box}, 1), [("a",)])
+    links = CoverLinks()
+    links.link(0, np.array([0]))
+    links.stand_in(0, np.array([0]))
+    links.regroup(NOBODY, *rows.needed(rows, links, NOBODY))

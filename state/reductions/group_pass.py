@@ -19,9 +19,10 @@ import numpy as np
 from state.arrays import Floats, Ints, Words
 from state.kernels import njit
 from state.reductions.conflict_table import COROLLARY_1
+from state.reductions.cover_links import group_of
 from state.reductions.judging import Rules, judge
 from state.reductions.merging_pass import MergingTree
-from state.reductions.pairwise import leave, within
+from state.reductions.pairwise import first_of, leave, within
 from state.reductions.row_tree import (
     CHANGES_MIN,
     CORNER_BITS,
@@ -36,9 +37,9 @@ from state.reductions.row_tree import (
     search,
     search_first,
 )
-from state.reductions.rspc import CAP, CORNER, ERROR, MADE, ROWS, STEP_NAMES, following
+from state.reductions.rspc import CAP, CORNER, ERROR, MADE, ROWS, STEP_NAMES, SUBTRACTION, following
 from state.space.boxes import Ranks
-from state.space.subtraction import COVERED, subtract
+from state.space.subtraction import COVERED, UNCOVERED, room_for, subtract, subtract_in
 
 NEEDED_PIECES_MAX = 1_000
 """Pieces that it may take to see which of a group are needed."""
@@ -123,6 +124,17 @@ def _fast(
 
 
 @njit
+def _ends_of(points: Ranks, rows: Ints) -> tuple[Ranks, Ranks]:
+    """Lows and highs of rows."""
+    k, d = len(rows), points.shape[1] // 2
+    lows, highs = np.empty((k, d), np.int64), np.empty((k, d), np.int64)
+    for i in range(k):
+        for j in range(d):
+            lows[i, j], highs[i, j] = points[rows[i], j], points[rows[i], d + j]
+    return lows, highs
+
+
+@njit
 def _judged(
     points: Ranks,
     rows: Ints,
@@ -134,51 +146,79 @@ def _judged(
     figures: Floats,
 ) -> tuple[int, Ints]:
     """The step that decided whether some rows, in their order, cover a box, and those that do."""
-    d = len(low)
     used = np.empty(len(rows), np.bool_)
-    lows, highs = np.empty((len(rows), d), np.int64), np.empty((len(rows), d), np.int64)
-    for i in range(len(rows)):
-        lows[i], highs[i] = points[rows[i], :d], points[rows[i], d:]
+    lows, highs = _ends_of(points, rows)
     step = judge(rules, low, high, lows, highs, seed, point, used, figures)
     return step, rows[used]
 
 
 @njit
 def _needed(points: Ranks, rows: Ints, low: Ranks, high: Ranks) -> Ints:
-    """Of rows that cover a box, in their order, as few as cover it: none could be left out.
+    """Of rows that cover a box, in their order, as few as cover the same of it: none could be left out.
 
-    Whoever is in a group is asked for again when one of it goes: what is not needed costs that for nothing. All of the
-    rows where they are not seen to cover it, within some pieces; and of more than a few only what subtraction takes.
+    Whoever is in a group is asked for again when one of it goes: what is not needed costs that for nothing. One is not
+    needed if the others cover what it shares with the box. Of more than a few rows, only what subtraction takes.
     """
     k, d = len(rows), len(low)
     if k < 2:
         return rows
-    lows, highs = np.empty((k, d), np.int64), np.empty((k, d), np.int64)
-    for i in range(k):
-        lows[i], highs[i] = points[rows[i], :d], points[rows[i], d:]
+    lows, highs = _ends_of(points, rows)
     point, used = np.empty(d, np.int64), np.zeros(k, np.bool_)
-    found, _ = subtract(low, high, lows, highs, NEEDED_PIECES_MAX, point, used)
-    if found != COVERED:
-        return rows
-    rows, lows, highs = rows[used], lows[used], highs[used]
-    k = len(rows)
     if k > SPARED_MAX:
-        return rows
+        found, _ = subtract(low, high, lows, highs, NEEDED_PIECES_MAX, point, used)
+        if found != COVERED or used.sum() > SPARED_MAX:
+            return rows if found != COVERED else rows[used]
+        rows, lows, highs = rows[used], lows[used], highs[used]
+        k = len(rows)
+    rows, first, last = rows.copy(), np.empty(d, np.int64), np.empty(d, np.int64)
+    stack, taken = room_for(k, d)
     i = 0
-    while i < k and k > 2:
+    while i < k and k > 1:
         # The one that is tried stands last; if it is not needed, it is there no more.
-        row, its_low, its_high = rows[i], lows[i].copy(), highs[i].copy()
-        for n in range(i, k - 1):
-            rows[n], lows[n], highs[n] = rows[n + 1], lows[n + 1], highs[n + 1]
-        found, _ = subtract(low, high, lows[: k - 1], highs[: k - 1], NEEDED_PIECES_MAX, point, used)
-        if found == COVERED:
-            k -= 1
+        k -= 1
+        _swap(rows, lows, highs, i, k)
+        meets = True
+        for j in range(d):
+            first[j], last[j] = max(lows[k, j], low[j]), min(highs[k, j], high[j])
+            meets &= first[j] <= last[j]
+        if not meets:
             continue
-        for n in range(k - 1, i, -1):
-            rows[n], lows[n], highs[n] = rows[n - 1], lows[n - 1], highs[n - 1]
-        rows[i], lows[i], highs[i] = row, its_low, its_high
-        i += 1
-    return rows[:k]
+        if not _open_at_corner(first, last, lows, highs, k):
+            used[:] = False
+            found, _ = subtract_in(first, last, lows[:k], highs[:k], 0, NEEDED_PIECES_MAX, point, used, stack, taken)
+            if found == COVERED:
+                continue
+        _swap(rows, lows, highs, i, k)
+        k, i = k + 1, i + 1
+    return _each_once(rows[:k])
+
+
+@njit
+def _open_at_corner(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, k: int) -> bool:
+    """Whether a corner of a box lies in none of the first k rows: soon seen, and most who are needed are by that."""
+    d = len(low)
+    for corner in range(1 << min(d, CORNER_BITS)):
+        is_held = False
+        for i in range(k):
+            is_held = True
+            for j in range(d):
+                value = high[j] if j < CORNER_BITS and corner >> j & 1 else low[j]
+                if value < lows[i, j] or value > highs[i, j]:
+                    is_held = False
+                    break
+            if is_held:
+                break
+        if not is_held:
+            return True
+    return False
+
+
+@njit
+def _swap(rows: Ints, lows: Ranks, highs: Ranks, one: int, other: int) -> None:
+    rows[one], rows[other] = rows[other], rows[one]
+    for j in range(lows.shape[1]):
+        lows[one, j], lows[other, j] = lows[other, j], lows[one, j]
+        highs[one, j], highs[other, j] = highs[other, j], highs[one, j]
 
 
 @njit
@@ -243,6 +283,17 @@ def _more(list: Ints, size: int, more: Ints) -> tuple[Ints, int]:
     return list, size + len(more)
 
 
+@njit
+def _more_one(list: Ints, size: int, row: int) -> tuple[Ints, int]:
+    """A list with one number more."""
+    if size == len(list):
+        longer = np.empty(2 * size + 16, np.int64)
+        longer[:size] = list
+        list = longer
+    list[size] = row
+    return list, size + 1
+
+
 # --- again --------------------------------------------------------------------------------------------------
 
 
@@ -273,8 +324,9 @@ def _meeting_of(points: Ranks, rows: Ints, low: Ranks, high: Ranks, found: Ints)
 
 
 @njit
-def _rows_of(owners: Ints, starts: Ints, rows: Ints, count: int) -> tuple[Ints, int]:
-    """Write the rows of the entries that begin at `starts` behind the first `count` of `rows`."""
+def rows_of(owners: Ints, starts: Ints) -> Ints:
+    """The rows of the entries that begin at `starts`, one after another."""
+    rows, count = np.empty(len(starts), np.int64), 0
     for start in starts:
         row = start
         while row < len(owners) and owners[row] == owners[start]:
@@ -283,7 +335,36 @@ def _rows_of(owners: Ints, starts: Ints, rows: Ints, count: int) -> tuple[Ints, 
             rows[count] = row
             count += 1
             row += 1
-    return rows, count
+    return rows[:count]
+
+
+@njit
+def _more_owners(list: Ints, size: int, begin: int, owners: Ints, rows: Ints) -> tuple[Ints, int]:
+    """A list with the first row of each entry that owns some of `rows` behind its first `size`; once since `begin`."""
+    for row in rows:
+        first, is_known = first_of(owners, row), False
+        for at in range(begin, size):
+            is_known |= list[at] == first
+        if not is_known:
+            list, size = _more_one(list, size, first)
+    return list, size
+
+
+@njit
+def _each_once(rows: Ints) -> Ints:
+    """Few rows in their order, each once; they are put in order where they are."""
+    count = 0
+    for row in rows:
+        at = count
+        while at > 0 and rows[at - 1] > row:
+            at -= 1
+        if at > 0 and rows[at - 1] == row:
+            continue
+        for n in range(count, at, -1):
+            rows[n] = rows[n - 1]
+        rows[at] = row
+        count += 1
+    return rows[:count]
 
 
 @njit
@@ -294,6 +375,37 @@ def _share(one: Ints, other: Ints, low: Ints, high: Ints) -> bool:
         low[j], high[j] = max(one[j], other[j]), min(one[d + j], other[d + j])
         meets &= low[j] <= high[j]
     return meets
+
+
+@njit
+def _mended(
+    points: Ranks,
+    staying: Ints,
+    rows: Ints,
+    rules: Rules,
+    low: Ranks,
+    high: Ranks,
+    seed: np.uint64,
+    point: Ranks,
+    figures: Floats,
+) -> tuple[int, bool, Ints]:
+    """The step that decided whether some rows cover a box, whether they do, and those that do beside `staying`.
+
+    What stays of a group takes away first what it can, so that few others join it. Those that stay are among the rows.
+    """
+    n, d = len(staying), len(low)
+    lows, highs = _ends_of(points, np.concatenate((staying, rows)))
+    used = np.zeros(len(lows), np.bool_)
+    stack, taken = room_for(len(lows), d)
+    pieces = rules.budget if rules.proving else rules.budget // max(1, rows.size * d)
+    found, _ = subtract_in(low, high, lows, highs, n, pieces, point, used, stack, taken)
+    figures[:] = 0.0
+    if found == COVERED:
+        return SUBTRACTION, True, rows[used[n:]]
+    if found == UNCOVERED:
+        return SUBTRACTION, False, rows[:0]
+    step, cover = _judged(points, rows, rules, low, high, seed, point, figures)
+    return step, len(cover) > 0, cover
 
 
 @njit
@@ -315,21 +427,23 @@ def judge_again(
     chain: Links,
     stack: Links,
     rules: Rules,
-    boxes: Ranks,
-    sizes: Ints,
-    members: Ints,
-    member_ends: Ints,
+    withheld: Ranks,
+    their_owners: Ints,
+    heirs: Ints,
+    cover_links: Links,
+    groups: Ints,
     left: Ranks,
     gone: Ints,
-    gone_ends: Ints,
+    spans: Ints,
     seeds: Words,
+    seed_begins: Ints,
     counts: Floats,
 ) -> tuple[int, bool, Ints, Ints]:
     """Judge withheld entries, some of whose coverers left, as far as the first that is not covered any more.
 
-    Entry i has `sizes[i]` boxes, one after another in `boxes`; at `members` up to `member_ends[i]` begin the rows of
-    its coverers that stay, `gone` up to `gone_ends[i]` are the rows of `left`, the boxes that left, that were others'.
-    Returns how many were judged, whether all of them are covered (else the last is not), and the owners of the rows
+    Each begins at `heirs` among the rows `withheld`; its group are the coverers that stay (`cover_links.py`), and
+    its span of `gone` the rows of `left`, the boxes that left, that were others'. `seeds`: of its boxes, from there on.
+    Returns how many were judged, whether all of them are covered (else the last is not), and the first rows of those
     that cover each, with the ends of these.
     Cost: what meets a box that left is looked up once, unless it is much; of each box of an entry, a judgement of what
     it shares with each of its boxes that left, by what meets that; then who of its group, few rows, is needed.
@@ -339,16 +453,16 @@ def judge_again(
     floor, ceiling = np.empty(n, np.int64), np.empty(n, np.int64)
     low, high = np.empty(d, np.int64), np.empty(d, np.int64)
     point, figures, found = np.empty(d, np.int64), np.zeros(3), np.empty(len(owners), np.int64)
-    by, size, ends = np.empty(16 * len(sizes), np.int64), 0, np.empty(len(sizes), np.int64)
-    rows = np.empty(64, np.int64)
+    by, size, ends = np.empty(4 * len(heirs), np.int64), 0, np.empty(len(heirs), np.int64)
     near, held = np.empty(64, np.int64), 0
     near_ends = np.full((len(left), 2), NONE)
-    at = first_member = first_gone = 0
-    for i in range(len(sizes)):
-        for box in range(at, at + sizes[i]):
-            rows, count = _rows_of(owners, members[first_member : member_ends[i]], rows, 0)
-            for g in gone[first_gone : gone_ends[i]]:
-                if not _share(boxes[box], left[g], low, high):
+    for i in range(len(heirs)):
+        begin, at = size, seed_begins[i]
+        staying = rows_of(owners, group_of(cover_links, groups, heirs[i]))
+        for box in rows_of(their_owners, heirs[i : i + 1]):
+            rows, count = staying.copy(), len(staying)
+            for g in gone[spans[i, 0] : spans[i, 1]]:
+                if not _share(withheld[box], left[g], low, high):
                     continue
                 if near_ends[g, 0] == NONE:
                     met = _meeting(
@@ -361,41 +475,39 @@ def judge_again(
                 else:
                     met = _meeting_of(points, near[near_ends[g, 0] : near_ends[g, 1]], low, high, found)
                     asked = found[:met]
-                seed = _seed_of_part(seeds[box], low, high)
-                step, cover = _judged(points, asked, rules, low, high, seed, point, figures)
+                seed = _seed_of_part(seeds[at], low, high)
+                step, is_covered, cover = _mended(points, staying, asked, rules, low, high, seed, point, figures)
                 count_step(step, figures, counts)
-                if len(cover) == 0:
+                if not is_covered:
                     return i + 1, False, by, ends
                 rows, count = _more(rows, count, cover)
-            by, size = _more(by, size, owners[_needed(points, np.unique(rows[:count]), boxes[box, :d], boxes[box, d:])])
+            needed = _needed(points, _each_once(rows[:count]), withheld[box, :d], withheld[box, d:])
+            by, size = _more_owners(by, size, begin, owners, needed)
+            at += 1
         ends[i] = size
-        at, first_member, first_gone = at + sizes[i], member_ends[i], gone_ends[i]
-    return len(sizes), True, by, ends
+    return len(heirs), True, by, ends
 
 
 @njit
 def needed_of_each(
-    points: Ranks, owners: Ints, boxes: Ranks, sizes: Ints, members: Ints, member_ends: Ints
+    points: Ranks, owners: Ints, withheld: Ranks, their_owners: Ints, heirs: Ints, cover_links: Links, groups: Ints
 ) -> tuple[Ints, Ints]:
-    """The owners of the rows that are needed of each withheld entry's coverers, with the ends of these.
+    """The first rows of those who are needed of each withheld entry's coverers, with the ends of these.
 
     Entries and coverers are given as to `judge_again`.
     """
     d = points.shape[1] // 2
-    by, size, ends = np.empty(8 * len(sizes), np.int64), 0, np.empty(len(sizes), np.int64)
-    rows, met = np.empty(64, np.int64), np.empty(64, np.int64)
-    at = first = 0
-    for i in range(len(sizes)):
-        rows, count = _rows_of(owners, members[first : member_ends[i]], rows, 0)
-        if count > len(met):
-            met = np.empty(len(rows), np.int64)
-        for box in range(at, at + sizes[i]):
-            low, high = boxes[box, :d], boxes[box, d:]
-            n = _meeting_of(points, rows[:count], low, high, met)
-            by, size = _more(by, size, owners[_needed(points, np.sort(met[:n]), low, high)])
+    by, size, ends = np.empty(8 * len(heirs), np.int64), 0, np.empty(len(heirs), np.int64)
+    for i in range(len(heirs)):
+        begin = size
+        rows = rows_of(owners, group_of(cover_links, groups, heirs[i]))
+        met = np.empty(len(rows), np.int64)
+        for box in rows_of(their_owners, heirs[i : i + 1]):
+            low, high = withheld[box, :d], withheld[box, d:]
+            n = _meeting_of(points, rows, low, high, met)
+            by, size = _more_owners(by, size, begin, owners, _needed(points, np.sort(met[:n]), low, high))
         ends[i] = size
-        at, first = at + sizes[i], member_ends[i]
-    return by, ends
+    return by[:size], ends
 
 
 # --- anew ---------------------------------------------------------------------------------------------------
@@ -422,8 +534,8 @@ def take_in(
 ) -> tuple[int, int, int, Ints, Ints]:
     """Take entries in, one after another: `pairwise.take_in`, where several together may cover one.
 
-    `seeds`: of each row. Returns the numbers of nodes, of entries that left and of rows more; and for each entry the
-    owners of the rows that cover it, none if it is active, with the ends of these. `retired` is as there.
+    `seeds`: of each row. Returns the numbers of nodes, of entries that left and of rows more; and the first rows of
+    those that cover each entry, none if it is active, with the ends of these. `retired` is as there.
     """
     n = points.shape[1]
     d = n // 2
@@ -445,10 +557,10 @@ def take_in(
             if len(cover) == 0:
                 covered, size = False, before
                 break
-            by, size = _more(by, size, owners[cover])
+            by, size = _more_owners(by, size, before, owners, cover)
         ends[i] = size
         group = by[before:size] if covered else nobody
-        if not covered or (group != group[0]).any():
+        if len(group) != 1:
             count = 0
             for row in range(first, end):
                 within(points, row, floor, ceiling)

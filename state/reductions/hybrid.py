@@ -58,6 +58,6 @@ class Hybrid(GroupCovering):
         super().check()
         budget = 100 * self._settings.budget
         for id, boxes in self._passive.entries.items():
-            group = [self._active.entries[member] for member in self._group.get(id, ())]
+            group = [self._active.entries[member] for member in self._group(id)]
             together = Boxes.concatenated(group, self._domain.d)
             assert all(covers(together, low, high, budget) is not False for low, high in boxes)

@@ -1,7 +1,8 @@
 """Do boxes cover a box? What `hybrid.py` and `probabilistic.py` ask, whole in compiled code.
 
 proving   subtraction, `budget` pieces at most ──> conflict table ──> guesses for a witness    never wrong
-guessing  of more than `rows_max` boxes the largest ──> conflict table ──> guesses, `error`    may say covered
+guessing  of more than `rows_max` boxes the largest ──> subtraction, `budget` numbers compared at most
+              ──> conflict table ──> guesses, `error`                                          may say covered
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Rules(NamedTuple):
 
     proving: bool
     budget: int
+    """Pieces; where guesses may say covered, numbers compared: of few boxes in few dimensions that is more pieces."""
     error: float
     trials_max: int
     rows_max: int
@@ -110,6 +112,30 @@ def _largest(low: Ranks, high: Ranks, lows: Ranks, highs: Ranks, count: int) -> 
 
 
 @njit
+def _subtract_or_guess(
+    rules: Rules,
+    low: Ranks,
+    high: Ranks,
+    lows: Ranks,
+    highs: Ranks,
+    seed: np.uint64,
+    point: Ranks,
+    used: Bools,
+    figures: Floats,
+) -> int:
+    """A proof where it is to be had for less than guesses, either way; else what `rspc.decide` says."""
+    used[:] = False
+    figures[:] = 0.0
+    found, _ = subtract(low, high, lows, highs, rules.budget // max(1, lows.size), point, used)
+    if found == COVERED:
+        return SUBTRACTION
+    if found == UNCOVERED:
+        used[:] = False
+        return SUBTRACTION
+    return decide_by(low, high, lows, highs, rules.error, rules.trials_max, seed, point, used, figures)
+
+
+@njit
 def _guess_whether(
     rules: Rules,
     low: Ranks,
@@ -122,14 +148,14 @@ def _guess_whether(
     figures: Floats,
 ) -> int:
     if len(lows) <= rules.rows_max:
-        return decide_by(low, high, lows, highs, rules.error, rules.trials_max, seed, point, used, figures)
+        return _subtract_or_guess(rules, low, high, lows, highs, seed, point, used, figures)
     # By the largest: what they do not cover may be covered by the others, and counts as undecided.
     rows = _largest(low, high, lows, highs, rules.rows_max)
     inner = np.zeros(len(rows), np.bool_)
-    step = decide_by(low, high, lows[rows], highs[rows], rules.error, rules.trials_max, seed, point, inner, figures)
+    step = _subtract_or_guess(rules, low, high, lows[rows], highs[rows], seed, point, inner, figures)
     used[:] = False
     used[rows[inner]] = True
-    if step in WITNESSED:
+    if step in WITNESSED or (step == SUBTRACTION and not inner.any()):
         for i in range(len(lows)):
             if (lows[i] <= point).all() and (point <= highs[i]).all():
                 return ROWS

@@ -295,30 +295,53 @@ def _touching(cells: Ints, directory: Ints, chunks: int, starts: Ints, ends: Int
 
 
 @njit
-def _seen(
-    cells: Ints,
-    directory: Ints,
-    chunks: int,
+def meetings(
     starts: Ints,
     ends: Ints,
-    query_ends: Ints,
+    owners: Ints,
+    asked_starts: Ints,
+    asked_ends: Ints,
+    questions: Ints,
     since: Ints,
     until: Ints,
-) -> int:
-    """How many owners all queries meet, query i those with since < i <= until; the ranges of each to its end."""
-    met, owners, total, begin = np.full(len(since), -1), np.empty(256, np.int64), 0, 0
-    for i in range(len(query_ends)):
-        end = query_ends[i]
-        found = _touching(cells, directory, chunks, starts[begin:end], ends[begin:end], owners)
-        if found > len(owners):
-            owners = np.empty(2 * found, np.int64)
-            _touching(cells, directory, chunks, starts[begin:end], ends[begin:end], owners)
-        for owner in owners[:found]:
-            if met[owner] != i and since[owner] < i <= until[owner]:
-                met[owner] = i
-                total += 1
-        begin = end
-    return total
+) -> Ints:
+    """Which owners have a range that meets one that is asked for: question times the number of owners, plus the owner.
+
+    Of the owners, numbered from 0, question i finds those with since < i <= until. Ranges lie sorted by start, and so
+    do those that are asked for, each with its question. A pair is told as often as it meets.
+    Cost: one pass over both, side by side; each asked for looks at what holds its start, or what held that before it.
+    """
+    found, count = np.empty(1024, np.int64), 0
+    near, size, following = np.empty(256, np.int64), 0, 0
+    for at in range(len(asked_starts)):
+        start, i = asked_starts[at], questions[at]
+        while following < len(starts) and starts[following] <= start:
+            if ends[following] >= start:
+                if size == len(near):
+                    near = np.concatenate((near, near))
+                near[size] = following
+                size += 1
+            following += 1
+        kept = 0
+        for n in range(size):  # what ended before is dropped when it is come upon
+            if ends[near[n]] >= start:
+                near[kept] = near[n]
+                kept += 1
+        size = ahead = kept
+        beyond = following
+        while beyond < len(starts) and starts[beyond] <= asked_ends[at]:
+            if ahead == len(near):
+                near = np.concatenate((near, near))
+            near[ahead] = beyond
+            ahead, beyond = ahead + 1, beyond + 1
+        while count + ahead > len(found):
+            found = np.concatenate((found, found))
+        for row in near[:ahead]:
+            owner = owners[row]
+            if since[owner] < i <= until[owner]:
+                found[count] = i * len(since) + owner
+                count += 1
+    return found[:count]
 
 
 @njit
@@ -467,14 +490,6 @@ class LiveRanges:
             if found <= len(owners):
                 return np.unique(owners[:found])
             owners = np.empty(found, np.int64)
-
-    def seen(self, starts: Ints, ends: Ints, query_ends: Ints, since: Ints, until: Ints) -> int:
-        """How many owners some queries touch, one query after another, where owners come and go meanwhile.
-
-        The ranges of query i end at `query_ends[i]`; of the owners, numbered from 0, it finds those of which i is after
-        `since` and not after `until`. Cost: that of `touching` for each, compiled.
-        """
-        return int(_seen(*self._laid_out(), starts, ends, query_ends, since, until))
 
     def columns(self) -> tuple[Ints, Ints, Ints]:
         """Starts, ends and owners, sorted by start; to be read only. Cost: O(n)."""

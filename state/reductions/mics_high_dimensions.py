@@ -21,7 +21,7 @@ from state.arrays import Bools, Ints
 from state.reductions.arrivals import Arrivals
 from state.reductions.hybrid import proving
 from state.reductions.judging import Rules, verdict
-from state.reductions.live_ranges import LiveRanges
+from state.reductions.live_ranges import LiveRanges, meetings
 from state.reductions.negative_tree import NegativeTree
 from state.reductions.parameters import HybridSettings, MicsSettings, read
 from state.reductions.reduction import Decision
@@ -140,20 +140,26 @@ class RangeIndex:
         had, each when it came. Cost: that of the ranges of those that came in, a sort, and what holds a cell of each.
         """
         came = np.flatnonzero(~covered)
+        old = np.unique(self._live.columns()[2])
         starts, ends, owners = self._with(number + came, news.where(~covered))
-        known = np.union1d(owners, number + came)
-        since, until = np.full(len(known), -1), np.full(len(known), len(news))
-        since[np.searchsorted(known, number + came)] = came
-        until[np.searchsorted(known, retired[:, 0])] = retired[:, 1]
+        # Entries by their place among `old` and then all that came, whether they are here or not.
+        places, is_old = owners + (len(old) - number), owners < number
+        places[is_old] = np.searchsorted(old, owners[is_old])
+        since = np.append(np.full(len(old), -1), np.arange(len(news)))
+        until, who = np.full(len(since), len(news)), retired[:, 0]
+        gone = np.where(who < number, np.searchsorted(old, who), who + (len(old) - number))
+        until[gone] = retired[:, 1]
         lows = news.boxes.lows
         first_starts, first_ends, sizes = self.grid.ranges_of_each(Boxes(lows, lows), RANGES_MAX)
-        of_box = np.cumsum(sizes)
-        seen = LiveRanges.of(starts, ends, np.searchsorted(known, owners)).seen(
-            first_starts, first_ends, of_box[np.cumsum(news.sizes) - 1], since, until
-        )
-        stay = ~np.isin(owners, retired[:, 0])
-        self._live = LiveRanges.of(starts[stay], ends[stay], owners[stay])
-        return seen
+        questions = np.repeat(np.repeat(np.arange(len(news)), news.sizes), sizes)
+        order = np.argsort(first_starts, kind="stable")
+        asked = first_starts[order], first_ends[order], questions[order]
+        met = meetings(starts, ends, places, *asked, since, until)
+        if len(gone):
+            stay = (until == len(news))[places]
+            starts, ends, owners = starts[stay], ends[stay], owners[stay]
+        self._live = LiveRanges.of(starts, ends, owners)
+        return len(np.unique(met))
 
     def remove(self, number: int, boxes: Boxes) -> None:
         """Take an entry out, whose boxes are what they were when it came."""
@@ -240,14 +246,13 @@ class IndexedMics(Withholding):
             return
         some, number = entries.filled(), self._active.next_number
         if not len(some):
-            self._took_in(entries, {}, {})
+            self._took_in(entries, None)
             return
-        coverers, left, retired = self._active.take_in_by_boxes(some)
-        covered = np.fromiter(map(coverers.__contains__, some.ids), bool, len(some))
+        taken, retired = self._active.take_in_by_boxes(some)
         self._counts["evaluated"] += len(some)
-        self._counts["candidates"] += self._index.take_in(number, some, covered, retired)
-        self._counts["covered"] += len(coverers)
-        self._took_in(entries, coverers, left)
+        self._counts["candidates"] += self._index.take_in(number, some, taken.covered, retired)
+        self._counts["covered"] += int(taken.covered.sum())
+        self._took_in(entries, taken)
 
     def _activate(self, id: str, boxes: Boxes) -> None:
         super()._activate(id, boxes)
@@ -266,7 +271,7 @@ class IndexedMics(Withholding):
         self._index.check()
         assert set(self._index.columns()[2].tolist()) == {self._active.number(id) for id in self._active.entries}
         for id, boxes in self._passive.entries.items():
-            group = [self._active.entries[member] for member in self._group.get(id, ())]
+            group = [self._active.entries[member] for member in self._group(id)]
             together = Boxes.concatenated(group, self._domain.d)
             assert all(covers(together, low, high, CHECKED_MAX) is not False for low, high in boxes)
 

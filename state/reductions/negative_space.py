@@ -224,6 +224,8 @@ class _Own(msgspec.Struct, array_like=True):
 
 
 COVERED, FORWARD = Decision(True), Decision(False)
+NOBODY = np.empty(0, np.int64)
+"""Who covers an entry is not kept."""
 
 
 class NegativeSpace(Withholding):
@@ -386,7 +388,7 @@ class NegativeSpace(Withholding):
                 continue
             if self._approximate is not None:
                 self._approximate.hand_over(inner, id)
-            self._retire(inner, ())
+            self._retire(inner, NOBODY)
         self._before.setdefault(id, None)
         self._active.add(id, boxes, cut)
 
@@ -410,7 +412,7 @@ class NegativeSpace(Withholding):
             return
         for id in self._active.entries | aside._active.entries:
             self._before.setdefault(id, self._active.entries.get(id))
-        self._active, self._passive = aside._active, aside._passive
+        self._active, self._passive, self._links = aside._active, aside._passive, aside._links
         self._exact, self._approximate = aside._exact, aside._approximate
         self._counts["rebuilds_kept"] += 1
 
@@ -492,7 +494,7 @@ class NegativeSpace(Withholding):
         """Assert every invariant: what is negative and what is covered are disjoint and make the cube."""
         super().check()
         self.tree.check()
-        assert not self._group
+        assert not len(self._links)
         for id, boxes in self._passive.entries.items():
             found = not len(boxes) or self._judge(id, boxes, dict.fromkeys(self._counts, 0)).covered
             assert found or self._truly_covered(boxes), f"{id} is withheld and not covered"

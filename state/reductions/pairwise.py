@@ -49,11 +49,17 @@ def within(points: Ranks, row: int, floor: Ranks, ceiling: Ranks) -> None:
 
 
 @njit
+def first_of(owners: Ints, row: int) -> int:
+    """The first row of the entry that a row belongs to."""
+    while row > 0 and owners[row - 1] == owners[row]:
+        row -= 1
+    return row
+
+
+@njit
 def _covered(points: Ranks, owners: Ints, first: int, end: int, outer: int, floor: Ranks, ceiling: Ranks) -> bool:
     """Whether each row of first..end lies inside one of the entry that owns the row `outer`."""
-    owner, begin = owners[outer], outer
-    while begin > 0 and owners[begin - 1] == owner:
-        begin -= 1
+    owner, begin = owners[outer], first_of(owners, outer)
     for row in range(first, end):
         around(points, row, floor, ceiling)
         other, held = begin, False
@@ -84,7 +90,7 @@ def take_in(
 ) -> tuple[int, int, int]:
     """Take in the entries that none covers; return the numbers of nodes, of entries that left, and of rows more.
 
-    `by`: for each the number of what covers it, or -1; `retired`: number and position of the entry that contains it,
+    `by`: for each the first row of what covers it, or -1; `retired`: number and position of the entry that contains it,
     for each that left, in the order of their leaving.
     """
     n = points.shape[1]
@@ -98,12 +104,12 @@ def take_in(
         if sizes[i] == 1:
             row = search_first(points, bounds, links, chain, stack, floor, ceiling)
             if row != NONE:
-                by[i] = owners[row]
+                by[i] = first_of(owners, row)
         else:
             count = search(points, bounds, links, chain, stack, floor, ceiling, found)
             for row in np.sort(found[:count]):
                 if _covered(points, owners, first, end, row, floor, ceiling):
-                    by[i] = owners[row]
+                    by[i] = first_of(owners, row)
                     break
         if by[i] != NONE:
             owners[first:end] = NONE
@@ -135,7 +141,7 @@ def leave(
     retired: Ints,
     left: int,
 ) -> tuple[int, int]:
-    """Take out the entries all of whose rows are among those `inside` entry i, but for the numbers `staying`.
+    """Take out the entries all of whose rows are among those `inside` entry i, but for those that begin at `staying`.
 
     Returns how many have left so far, and how many rows did now.
     """
@@ -148,7 +154,7 @@ def leave(
         size = last - at + 1
         end = first + size
         whole = inside[last] == end - 1 and (first == 0 or owners[first - 1] != owner)
-        if whole and (end == len(owners) or owners[end] != owner) and not (staying == owner).any():
+        if whole and (end == len(owners) or owners[end] != owner) and not (staying == first).any():
             for row in range(first, end):
                 remove(parts, links, chain, points, row)
                 owners[row] = NONE

@@ -17,26 +17,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, compress
+from itertools import compress
 from typing import Any, ClassVar, Self
 
 import msgspec
 import numpy as np
 
 from state import formats
+from state.arrays import Bools, Ints
 from state.formats import unreadable
 from state.reductions.arrivals import Arrivals, entry_boxes
-from state.reductions.entry_rows import Coverers, EntryRows, Left
+from state.reductions.cover_links import CoverLinks
+from state.reductions.entry_rows import EntryRows, Taken
 from state.reductions.reduction import Decision, Delta, Fate
 from state.space.boxes import Boxes
 from state.space.packing import Geometry, PackedEntries, pack_numbers, unpack_entries, unpack_numbers
 
-FORMAT = 6
-"""6: nobody is in a group who could be left out; before that groups were larger, and other ones."""
+FORMAT = 7
+"""6: nobody is in a group who could be left out; before that groups were larger. 7: of those that would do, others."""
 MANY = 32
 """Entries that come together from which on one pass is the cheaper way."""
 EMPTY = Decision(True, reason="there is nothing in it")
 FORWARDED = Fate("forwarded")
+COVERED = Fate("covered")
 
 Counts = dict[str, int | float]
 """What was done since the beginning, by name: figures for people."""
@@ -76,10 +79,9 @@ class Withholding(ABC):
         assert len(domain) == 1, "the domain is one box: the cube"
         self._domain = domain
         self._active, self._passive = EntryRows(domain.d), EntryRows(domain.d)
-        self._group: dict[str, tuple[str, ...]] = {}
+        self._links = CoverLinks()
         """The active entries that cover a passive one, where the method names them."""
-        self._covers: dict[str, dict[str, None]] = {}
-        """The same seen from the active ones."""
+        self._active.moved, self._passive.moved = self._links.coverers_moved, self._links.heirs_moved
         self._counts: Counts = dict.fromkeys((*self.counted, "retired", "promoted"), 0)
         self._before: dict[str, Boxes | None] = {}
         """What the neighbour held, for every entry that the step under way made active or passive."""
@@ -130,15 +132,19 @@ class Withholding(ABC):
         orphans: dict[str, None] = {}
         for id in ids:
             if id in self._active:
+                heirs = self._links.leave(self._active.row(id))
                 self._deactivate(id)
-                orphans |= self._covers.pop(id, {})
+                orphans |= dict.fromkeys(self._passive.owners(heirs))
             else:
-                self._passive.remove(id)
-                self._let_go(id)
-        again = {id: self._passive.remove(id) for id in orphans if id in self._passive}
-        for id in again:
-            self._let_go(id)
-        return again
+                self._drop(id)
+        return {id: self._drop(id) for id in orphans if id in self._passive}
+
+    def _drop(self, id: str) -> Boxes:
+        """A passive entry leaves, and with it its group."""
+        boxes = self._passive.entries[id]
+        if len(boxes):
+            self._links.cut(self._passive.row(id))
+        return self._passive.remove(id)
 
     def _settle(self) -> None:  # noqa: B027 most methods have nothing to do
         """What a method does when entries left and the others are judged, before the step is told."""
@@ -148,34 +154,43 @@ class Withholding(ABC):
         for id, boxes in entries:
             self._put_in(id, boxes)
 
-    def _took_in(self, entries: Arrivals, coverers: Coverers, left: Left) -> None:
-        """Note what a pass of `EntryRows` did with entries, of which the empty ones were not given to it."""
-        if left:
-            self._took_in_for(entries, coverers, left)
+    def _took_in(self, entries: Arrivals, taken: Taken | None) -> None:
+        """Note what a pass of `EntryRows` did with entries, but for the empty ones; None: there are no others."""
+        withheld = entries.sizes == 0
+        if taken is None:
+            self._passive.extend(entries.where(withheld))
             return
-        for id, group in coverers.items():
-            self._link(id, group)
-        withheld = np.fromiter(map(coverers.__contains__, entries.ids), bool, len(entries)) | (entries.sizes == 0)
+        filled, withheld = ~withheld, withheld.copy()
+        withheld[filled] = taken.covered
+        if taken.left:
+            ends = np.zeros(len(entries), np.int64)
+            ends[filled] = np.diff(taken.ends, prepend=0)
+            self._took_in_for(entries, withheld, taken, np.cumsum(ends))
+            return
         news = dict.fromkeys(compress(entries.ids, (~withheld).tolist()))
         # `|` keeps the place of what is known on its left, and the value of what is known on its right
         self._before = self._before | news | self._before
-        self._passive.extend(entries.where(withheld))
+        begins = self._passive.extend(entries.where(withheld))
+        self._links.link_all(begins[filled[withheld]], taken.members, taken.ends[taken.covered])
 
-    def _took_in_for(self, entries: Arrivals, coverers: Coverers, left: Left) -> None:
+    def _took_in_for(self, entries: Arrivals, withheld: Bools, taken: Taken, ends: Ints) -> None:
         """The same where active ones left for new ones."""
         passive = {}
-        for id, boxes in entries:
-            group = coverers.get(id, ())
-            if group or not len(boxes):
+        for (id, boxes), is_withheld in zip(entries, withheld.tolist(), strict=True):
+            if is_withheld:
                 passive[id] = boxes
-                self._link(id, group)
-            for inner, inside in left.get(id, ()):
+            for inner, inside, _ in taken.left.get(id, ()):
                 self._before.setdefault(inner, inside)
                 passive[inner] = inside
-                self._hand_down(inner, group or (id,))
-            if not group and len(boxes):
+            if not is_withheld:
                 self._before.setdefault(id, None)
         self._passive.extend(Arrivals.of(passive, self._domain.d))
+        for id, begin, end in zip(entries.ids, [0, *ends.tolist()], ends.tolist(), strict=False):
+            group = taken.members[begin:end]
+            if len(group):
+                self._links.link(self._passive.row(id), group)
+            for inner, _, row in taken.left.get(id, ()):
+                self._hand_down(row, inner, group if len(group) else np.array([self._active.row(id)]))
 
     def _put_in(self, id: str, boxes: Boxes) -> None:
         found = self._judge(id, boxes, self._counts) if len(boxes) else EMPTY
@@ -183,50 +198,48 @@ class Withholding(ABC):
             self._activate(id, boxes)
             return
         self._passive.add(id, boxes)
-        self._link(id, found.by)
-        if len(found.by) > 1:
+        if not found.by:
+            return
+        group = self._active.starts(found.by)
+        self._links.link(self._passive.row(id), group)
+        if len(group) > 1:
             # What lies inside the new entry is covered by its group too; the group itself must stay.
             for inner in self._active.inside(boxes):
                 if inner not in found.by:
-                    self._retire(inner, found.by)
+                    self._retire(inner, group)
 
     def _activate(self, id: str, boxes: Boxes) -> None:
-        if self.retires:
-            for inner in self._active.inside(boxes):
-                self._retire(inner, (id,))
+        inside = self._active.inside(boxes) if self.retires else []
+        for inner in inside:
+            self._before.setdefault(inner, self._active.entries[inner])
         self._before.setdefault(id, None)
         self._active.add(id, boxes)
+        for inner in inside:
+            self._retire(inner, np.array([self._active.row(id)]))
 
     def _deactivate(self, id: str) -> Boxes:
         boxes = self._active.remove(id)
         self._before.setdefault(id, boxes)
         return boxes
 
-    def _retire(self, id: str, group: tuple[str, ...]) -> None:
-        """An active entry becomes passive."""
-        self._passive.add(id, self._deactivate(id))
-        self._hand_down(id, group)
+    def _retire(self, id: str, group: Ints) -> None:
+        """An active entry becomes passive; active ones that begin at `group` stand for it."""
+        self._passive.add(id, self._active.entries[id])
+        self._hand_down(self._active.row(id), id, group)
+        self._deactivate(id)
 
-    def _hand_down(self, id: str, group: tuple[str, ...]) -> None:
-        """In the groups that an entry was in, its own group stands for it from now on."""
-        for heir in self._covers.pop(id, {}):
-            members = (group if member == id else (member,) for member in self._group[heir])
-            self._link(heir, tuple(dict.fromkeys(chain.from_iterable(members))))
-        self._link(id, group)
+    def _hand_down(self, row: int, id: str, group: Ints) -> None:
+        """In the groups that an entry was in, active at that row, its own group stands for it from now on."""
+        self._links.stand_in(row, group)
+        if len(group):
+            self._links.link(self._passive.row(id), group)
         self._counts["retired"] += 1
 
-    def _link(self, id: str, group: tuple[str, ...]) -> None:
-        """Note who covers a passive entry."""
-        if group:
-            self._group[id] = group
-        for coverer in group:
-            self._covers.setdefault(coverer, {})[id] = None
-
-    def _let_go(self, id: str) -> None:
-        """A passive entry leaves its group; of that, some may have gone in the same step."""
-        for coverer in self._group.pop(id, ()):
-            if coverer in self._covers:
-                del self._covers[coverer][id]
+    def _group(self, id: str) -> tuple[str, ...]:
+        """The active entries that cover a passive one, where the method names them."""
+        if not len(self._passive.entries[id]):
+            return ()
+        return tuple(self._active.owners(self._links.group(self._passive.row(id))))
 
     def _delta(self, lasting: bool = False) -> Delta:
         """The step from what the neighbour held to what is active now."""
@@ -257,20 +270,25 @@ class Withholding(ABC):
         return dict(self._active.entries)
 
     def fate(self, id: str) -> Fate:
-        return FORWARDED if id in self._active.entries else Fate.of("covered", self._group.get(id, ()))
+        return FORWARDED if id in self._active.entries else Fate.of("covered", self._group(id))
 
     def fates(self, ids: Sequence[str]) -> dict[str, Fate]:
-        active = self._active.entries
-        return {id: FORWARDED if id in active else self.fate(id) for id in ids}
+        active, passive = self._active.entries, self._passive.entries
+        withheld = [id for id in ids if id not in active]
+        linked = [id for id in withheld if len(passive[id])]
+        members, ends = self._links.groups_of(self._passive.starts(linked))
+        names = self._active.owners(members)
+        groups = zip(linked, [0, *ends.tolist()], ends.tolist(), strict=False)
+        fates = {id: Fate.of("covered", names[begin:end]) for id, begin, end in groups}
+        return {id: FORWARDED if id in active else fates.get(id, COVERED) for id in ids}
 
     def stats(self) -> dict[str, int | float]:
         """Figures for people: also what the method counts."""
-        links = sum(map(len, self._group.values()))
         return {
             "entries": len(self._active) + len(self._passive),
             "forwarded": len(self._active),
             "withheld": len(self._passive),
-            "bytes": 16 * self._domain.d * (self._active.size + self._passive.size) + 8 * links,
+            "bytes": 16 * self._domain.d * (self._active.size + self._passive.size) + self._links.bytes,
             **self._counts,
         }
 
@@ -280,25 +298,34 @@ class Withholding(ABC):
         self._passive.check()
         assert not self._active.entries.keys() & self._passive.entries.keys()
         assert all(len(boxes) for boxes in self._active.entries.values())
-        for id, group in self._group.items():
-            assert id in self._passive
-            assert len(set(group)) == len(group)
-            assert all(coverer in self._active and id in self._covers[coverer] for coverer in group)
-            for low, high in self._passive.entries[id]:
+        self._links.check()
+        linked = 0
+        for id, boxes in self._passive.entries.items():
+            group = self._group(id)
+            linked += len(group)
+            assert all(coverer in self._active for coverer in group)
+            for low, high in boxes if group else ():
                 assert any(len(self._active.entries[coverer].clipped(low, high)) for coverer in group)
-        for coverer, ids in self._covers.items():
-            assert coverer in self._active
-            assert all(coverer in self._group[id] for id in ids)
+        assert linked == len(self._links)
 
     # --- state
 
     def encode(self) -> bytes:
         """Pack the whole state; the first byte is the format number."""
-        position = {id: i for i, id in enumerate(self._active.entries)}
-        groups = [self._group.get(id, ()) for id in self._passive.entries]
-        numbers = [*map(len, groups), *(position[coverer] for group in groups for coverer in group)]
+        linked = self._linked()
+        members, ends = self._links.groups_of(self._passive.starts(list(self._passive.entries))[linked])
+        sizes = np.zeros(len(linked), np.int64)
+        sizes[linked] = np.diff(ends, prepend=0)
+        # Entries lie in their order, so that of two the earlier one begins before the other.
+        positions = np.searchsorted(self._active.starts(list(self._active.entries)), members)
+        groups = pack_numbers(np.concatenate([sizes, positions]))
         active, passive = self._active.packed(), self._passive.packed()
-        return formats.write(FORMAT, _State(active, passive, pack_numbers(numbers), self._counts, self._own()))
+        return formats.write(FORMAT, _State(active, passive, groups, self._counts, self._own()))
+
+    def _linked(self) -> Bools:
+        """Which of the passive entries may have a group: an empty one has none."""
+        entries = self._passive.entries
+        return np.fromiter((len(boxes.lows) > 0 for boxes in entries.values()), bool, len(entries))
 
     @classmethod
     def decode(cls, blob: bytes, domain: Geometry, parameters: Mapping[str, object] | None = None, **more: Any) -> Self:
@@ -310,14 +337,14 @@ class Withholding(ABC):
     def _restore(self, state: _State) -> None:
         for rows, packed in ((self._active, state.active), (self._passive, state.passive)):
             rows.fill(*unpack_entries(packed, self._domain.d))
-        active, passive = list(self._active.entries), list(self._passive.entries)
-        sizes, at = unpack_numbers(state.groups, len(passive))
+        active, linked = self._active.starts(list(self._active.entries)), self._linked()
+        sizes, at = unpack_numbers(state.groups, len(linked))
         members, at = unpack_numbers(state.groups, int(sizes.sum()), at)
-        if at != len(state.groups) or members.max(initial=-1) >= len(active):
+        wrong = at != len(state.groups) or members.max(initial=-1) >= len(active) or members.min(initial=0) < 0
+        if wrong or sizes[~linked].any():
             raise unreadable("a reduction", f"groups of {len(active)} active entries")
-        ids = iter([active[position] for position in members.tolist()])
-        for id, size in zip(passive, sizes.tolist(), strict=True):
-            self._link(id, tuple(next(ids) for _ in range(size)))
+        heirs = self._passive.starts(list(self._passive.entries))[linked]
+        self._links.link_all(heirs, active[members], np.cumsum(sizes[linked]))
         # Counts that this version knows and the writer did not start at 0.
         self._counts = {name: state.counts.get(name, 0) for name in self._counts}
         self._restore_own(state.own)

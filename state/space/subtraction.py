@@ -16,11 +16,11 @@ COVERED, UNCOVERED, EXHAUSTED = 0, 1, 2
 
 
 @njit
-def _largest_part(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> int:
-    """The row that holds the largest part of the box, the first of equally large ones; -1 if none meets it."""
-    k, m = lows.shape
+def _largest_part(lows: Ranks, highs: Ranks, first: int, end: int, low: Ranks, high: Ranks) -> int:
+    """The row of first..end - 1 that holds most of the box, the first of equally large ones; -1 if none meets it."""
+    m = lows.shape[1]
     best, most = -1, -1.0
-    for i in range(k):
+    for i in range(first, end):
         meets, whole = True, True
         for j in range(m):
             if lows[i, j] > high[j] or highs[i, j] < low[j]:
@@ -33,8 +33,8 @@ def _largest_part(lows: Ranks, highs: Ranks, low: Ranks, high: Ranks) -> int:
             return i
         part = 1.0
         for j in range(m):
-            # Unsigned subtraction wraps to the true width.
-            part *= np.float64(np.uint64(min(highs[i, j], high[j])) - np.uint64(max(lows[i, j], low[j]))) + 1.0
+            # Rounded, where ranks are many: which row is taken first is no matter of right and wrong.
+            part *= np.float64(min(highs[i, j], high[j])) - np.float64(max(lows[i, j], low[j])) + 1.0
         if part > most:
             best, most = i, part
     return best
@@ -69,22 +69,49 @@ def subtract(
     Cost: O(m k) a piece. Returns also the number of pieces looked at.
     """
     k, m = lows.shape
+    stack, taken = room_for(k, m)
+    return subtract_in(low, high, lows, highs, 0, budget, point, used, stack, taken)
+
+
+@njit
+def room_for(k: int, m: int) -> tuple[Ranks, Ints]:
+    """Memory to subtract k rows in, for who does it often."""
     # Pieces that a row was subtracted from do not meet it: on the way to a piece each row cuts once.
-    size = 2 * m * k + 1
-    stack_low, stack_high = np.empty((size, m), np.int64), np.empty((size, m), np.int64)
-    stack_low[0], stack_high[0] = low, high
-    depth, pieces = 1, 0
-    taken, n_taken = np.empty(k, np.int64), 0
-    piece_low, piece_high = np.empty(m, np.int64), np.empty(m, np.int64)
+    return np.empty((2, 2 * m * k + 2, m), np.int64), np.empty(k, np.int64)
+
+
+@njit
+def subtract_in(
+    low: Ranks,
+    high: Ranks,
+    lows: Ranks,
+    highs: Ranks,
+    preferred: int,
+    budget: int,
+    point: Ranks,
+    used: Bools,
+    stack: Ranks,
+    taken: Ints,
+) -> tuple[int, int]:
+    """`subtract` in memory that is there; the first rows, so many, take away what they can before others do."""
+    m = lows.shape[1]
+    stack_low, stack_high = stack[0], stack[1]
+    piece_low, piece_high = stack_low[-1], stack_high[-1]
+    for j in range(m):
+        stack_low[0, j], stack_high[0, j] = low[j], high[j]
+    depth, pieces, n_taken = 1, 0, 0
     while depth > 0:
         if pieces == budget:
             return EXHAUSTED, pieces
         pieces += 1
         depth -= 1
-        piece_low[:], piece_high[:] = stack_low[depth], stack_high[depth]
+        for j in range(m):  # rows of arrays, written as slices, take several times as long
+            piece_low[j], piece_high[j] = stack_low[depth, j], stack_high[depth, j]
         if _holds_all(lows, highs, taken[:n_taken], piece_low, piece_high):
             continue
-        i = _largest_part(lows, highs, piece_low, piece_high)
+        i = _largest_part(lows, highs, 0, preferred, piece_low, piece_high)
+        if i < 0:
+            i = _largest_part(lows, highs, preferred, len(lows), piece_low, piece_high)
         if i < 0:
             point[:] = piece_low
             return UNCOVERED, pieces
@@ -94,12 +121,14 @@ def subtract(
             n_taken += 1
         for j in range(m):
             if piece_low[j] < lows[i, j]:
-                stack_low[depth], stack_high[depth] = piece_low, piece_high
+                for n in range(m):
+                    stack_low[depth, n], stack_high[depth, n] = piece_low[n], piece_high[n]
                 stack_high[depth, j] = lows[i, j] - 1
                 piece_low[j] = lows[i, j]
                 depth += 1
             if piece_high[j] > highs[i, j]:
-                stack_low[depth], stack_high[depth] = piece_low, piece_high
+                for n in range(m):
+                    stack_low[depth, n], stack_high[depth, n] = piece_low[n], piece_high[n]
                 stack_low[depth, j] = highs[i, j] + 1
                 piece_high[j] = highs[i, j]
                 depth += 1

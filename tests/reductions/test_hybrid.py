@@ -74,12 +74,13 @@ def test_many_at_once_are_judged_as_one_by_one(method: type[Hybrid] | type[Proba
         random, domain = Random(seed), Boxes.of([([0, 0], [last, last])])
         at_once, one_by_one = method(domain), method(domain)
         at_once.many, one_by_one.many = 1, 10**9
-        one_by_one.again_min = 1
+        one_by_one.again_max = 1
         live: list[str] = []
         for _ in range(4):
             added = {f"e{random.randrange(300)}": _drawn(random, last) for _ in range(random.choice([3, 40, 150]))}
             removed = random.sample(live, min(len(live), random.choice([0, 5, 40])))
-            again = {heir for id in removed for heir in at_once._covers.get(id, ()) if heir not in {*added, *removed}}
+            others = [id for id in at_once._passive.entries if id not in {*added, *removed}]
+            again = {heir for heir in others if not set(removed).isdisjoint(at_once._group(heir))}
             deltas = [reduction.update(added, removed) for reduction in (at_once, one_by_one)]
             assert list(deltas[0].added.items()) == list(deltas[1].added.items())
             assert deltas[0].removed == deltas[1].removed
@@ -117,8 +118,8 @@ def test_nobody_is_in_a_group_who_could_be_left_out() -> None:
         added = {f"e{step}.{i}": _drawn(random, 60) for i in range(random.choice([1, 10, 50]))}
         hybrid.update(added, random.sample(live, min(len(live), 15)))
         live = list(hybrid._active.entries | hybrid._passive.entries)
-        for id, group in hybrid._group.items():
-            boxes = hybrid._passive.entries[id]
+        for id, boxes in hybrid._passive.entries.items():
+            group = hybrid._group(id)
             if any(len(each) > 1 for each in (boxes, *(hybrid._active.entries[member] for member in group))):
                 continue  # of two boxes of an entry one may be needed, and the other one do for somebody else's
             shared += len(group) > 2

@@ -16,27 +16,43 @@ SPACE = BoxSpace((0, 0), (4, 4))
 CUBE_DOMAIN = Boxes.of([([-1, 0, 5], [1, 2, 7])])
 SURE = {"error": 1e-6}
 
+
+class Guessing(Probabilistic):
+    """Probabilistic that subtracts nothing: guesses decide, as in the paper."""
+
+    compared_max = 0
+
+
 CONTRACT = Contract(
-    make=lambda: Probabilistic(DOMAIN, SURE),
-    decode=lambda blob: Probabilistic.decode(blob, DOMAIN, SURE),
+    make=lambda: Guessing(DOMAIN, SURE),
+    decode=lambda blob: Guessing.decode(blob, DOMAIN, SURE),
     space=SPACE,
     guarantee="one-sided",
 )
 IN_3D = Contract(
-    make=lambda: Probabilistic(CUBE_DOMAIN, SURE),
-    decode=lambda blob: Probabilistic.decode(blob, CUBE_DOMAIN, SURE),
+    make=lambda: Guessing(CUBE_DOMAIN, SURE),
+    decode=lambda blob: Guessing.decode(blob, CUBE_DOMAIN, SURE),
     space=BoxSpace((-1, 0, 5), (1, 2, 7), boxes_max=2),
     guarantee="one-sided",
     examples=25,
 )
 AT_THE_CAP = Contract(
-    make=lambda: Probabilistic(DOMAIN, {"trials_max": 1}),
-    decode=lambda blob: Probabilistic.decode(blob, DOMAIN, {"trials_max": 1}),
+    make=lambda: Guessing(DOMAIN, {"trials_max": 1}),
+    decode=lambda blob: Guessing.decode(blob, DOMAIN, {"trials_max": 1}),
     space=SPACE,
     guarantee="exact",
     examples=25,
 )
 
+SUBTRACTING = Contract(
+    make=lambda: Probabilistic(CUBE_DOMAIN),
+    decode=lambda blob: Probabilistic.decode(blob, CUBE_DOMAIN),
+    space=BoxSpace((-1, 0, 5), (1, 2, 7), boxes_max=2),
+    guarantee="exact",
+    examples=25,
+)
+
+TestProbabilisticThatSubtracts = machine(SUBTRACTING).TestCase
 TestProbabilisticIn3D = machine(IN_3D).TestCase
 TestProbabilisticAtTheCap = machine(AT_THE_CAP).TestCase
 """With one trial allowed, only exact answers withhold: the contract is that of an exact reduction."""
@@ -67,7 +83,7 @@ MIDDLE = Boxes.of([([400, 400], [600, 600])])
 
 def test_at_the_cap_it_forwards_and_says_what_the_cap_costs() -> None:
     """A gap of one point in 201 x 201 asks for more trials than allowed: forwarded, and the error there is told."""
-    p = Probabilistic(SQUARE, {"trials_max": 1000})
+    p = Guessing(SQUARE, {"trials_max": 1000})
     p.update(pinwheel())
     assert set(p.update({"s": MIDDLE}).added) == {"s"}
     stats = p.stats()
@@ -76,14 +92,26 @@ def test_at_the_cap_it_forwards_and_says_what_the_cap_costs() -> None:
     assert left >= 500
     assert stats["cap_error_max"] == pytest.approx((1 - 1 / 201**2) ** left, rel=1e-6)
     assert stats["cap_error_sum"] == stats["cap_error_max"]
-    closed = Probabilistic(SQUARE, {"trials_max": 1000})
+    closed = Guessing(SQUARE, {"trials_max": 1000})
     closed.update(pinwheel() | {"e": Boxes.of([([500, 500], [500, 500])])})
     assert set(closed.update({"s": MIDDLE}).added) == {"s"}, "covered in truth, but that is not shown in 1000 trials"
 
 
+def test_what_is_soon_subtracted_is_a_proof() -> None:
+    """What Eq. (1) asks too many trials for is decided for certain where few boxes meet it, both ways."""
+    p = Probabilistic(SQUARE, {"trials_max": 1000})
+    p.update(pinwheel())
+    around = p.decide(MIDDLE)
+    assert (around.covered, around.witness) == (False, (500, 500))
+    p.update({"e": Boxes.of([([500, 500], [500, 500])])})
+    assert set(p.decide(MIDDLE).by) == set("abcde")
+    assert not p.update({"s": MIDDLE})
+    assert p.stats()["decided_subtraction"] == 1
+
+
 def test_within_the_cap_it_withholds_and_promotes() -> None:
     """With trials enough the covered entry is withheld by its group, and promoted when one of the group goes."""
-    p = Probabilistic(SQUARE, {"trials_max": 10**6})
+    p = Guessing(SQUARE, {"trials_max": 10**6})
     p.update(pinwheel() | {"e": Boxes.of([([500, 500], [500, 500])])})
     assert not p.update({"s": MIDDLE})
     assert set(p.fate("s").by) == set("abcde")
@@ -101,7 +129,7 @@ def test_a_chain_loses_what_its_first_hop_loses() -> None:
         "c": Boxes.of([([500, 300], [1000, 1000])]),
         "d": Boxes.of([([400, 0], [1000, 299])]),
     }
-    brokers = [Probabilistic(SQUARE, {"error": 0.3}) for _ in range(4)]
+    brokers = [Guessing(SQUARE, {"error": 0.3}) for _ in range(4)]
     for broker in brokers:
         broker.update(rows)
     lost = 0
@@ -161,7 +189,7 @@ def test_of_very_many_boxes_the_largest_are_asked(monkeypatch) -> None:
     domain = Boxes.of([([0, 0], [99, 99])])
 
     def among(*boxes: tuple[list[int], list[int]]) -> Probabilistic:
-        p = Probabilistic(domain)
+        p = Guessing(domain)
         p.update({f"b{i}": Boxes.of([box]) for i, box in enumerate(boxes)})
         assert p.stats()["forwarded"] == len(boxes)
         return p
