@@ -38,7 +38,7 @@ class Probabilistic(GroupCovering):
     `ROWS_MAX` active boxes that meet a box the largest are asked. What these do not cover is forwarded, which loses
     nothing. So a judgement asks no more of them, however many there are. And where few boxes in few dimensions meet it,
     they are subtracted first (`COMPARED_MAX`): that is done sooner than the guesses that the true bound asks for, and
-    is a proof either way. In ten dimensions it mostly comes to no end, and the paper's steps decide.
+    is a proof either way. Where it comes to no end, as with many boxes in fifteen dimensions, the paper's steps decide.
 
     >>> from state.space.boxes import Boxes
     >>> p = Probabilistic(Boxes.of([([0, 0], [99, 99])]))

@@ -237,7 +237,7 @@ class Withholding(ABC):
 
     def _group(self, id: str) -> tuple[str, ...]:
         """The active entries that cover a passive one, where the method names them."""
-        if not len(self._passive.entries[id]):
+        if not len(self._passive.entries.get(id, ())):
             return ()
         return tuple(self._active.owners(self._links.group(self._passive.row(id))))
 
@@ -275,7 +275,8 @@ class Withholding(ABC):
     def fates(self, ids: Sequence[str]) -> dict[str, Fate]:
         active, passive = self._active.entries, self._passive.entries
         withheld = [id for id in ids if id not in active]
-        linked = [id for id in withheld if len(passive[id])]
+        # What is not known here, either, is told as what nobody is named for: a part may show it before it comes.
+        linked = [id for id in withheld if id in passive and len(passive[id])]
         members, ends = self._links.groups_of(self._passive.starts(linked))
         names = self._active.owners(members)
         groups = zip(linked, [0, *ends.tolist()], ends.tolist(), strict=False)
