@@ -30,6 +30,7 @@ from benchmarks.kafka_nodes import further_nodes, nodes_for
 from benchmarks.live import in_force, start_job
 from benchmarks.pipeline import on_services
 from infra.kafka.retry import retried
+from infra.local.kafka_broker import HEAP_MB
 from infra.local.services import LocalServices
 from state.config import Config, parse
 
@@ -41,6 +42,8 @@ RESTS = 4
 """What is counted is looked at so many times shorter than it is left alone: to look at all topics is work for Kafka."""
 IN_HAND_MAX = 50_000
 """Events that the publisher holds at most: librdkafka takes 100,000."""
+TOPIC_KB = 75
+"""Heap of each node of Kafka for each topic of all."""
 ASKED_MAX = 2000
 """Topics whose ends are asked for at once."""
 
@@ -103,7 +106,10 @@ def main() -> None:
     found: list[Measured] = []
     for clients in options.clients:
         options.number = clients
-        on_services(lambda services, folder, given: found.append(measure(services, folder, given)), options)
+        options.heap_mb = HEAP_MB + clients * TOPIC_KB // 1024
+        on_services(
+            lambda services, folder, given: found.append(measure(services, folder, given)), options, options.heap_mb
+        )
     print("| " + " | ".join(TITLES[field.name] for field in fields(Measured)) + " |")
     print("|" + "---|" * len(TITLES))
     for one in found:
@@ -118,7 +124,7 @@ def _shown(value: float) -> str:
 def measure(services: LocalServices, folder: Path, options: argparse.Namespace) -> Measured:
     """One job, and the same again on what it left."""
     nodes = nodes_for(options.number)
-    with further_nodes(services, nodes - 1):
+    with further_nodes(services, nodes - 1, options.heap_mb):
         return grown(services, folder, options, nodes)
 
 

@@ -22,7 +22,6 @@ from infra.local.kafka_broker import cluster_id
 from infra.local.ports import free_port
 from infra.local.services import LocalServices
 
-HEAP = "-Xmx512m"
 START_S = 180.0
 KEPT_FREE = 2500
 """Files that a node has open beside one for each topic: jars, connections, topics of Kafka's own and of ours."""
@@ -36,12 +35,12 @@ def nodes_for(topics: int) -> int:
 
 
 @contextlib.contextmanager
-def further_nodes(services: LocalServices, count: int) -> Iterator[None]:
+def further_nodes(services: LocalServices, count: int, heap_mb: int) -> Iterator[None]:
     """So many more brokers, until this is left."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(2, 2 + count):
-            processes.append(_start(services.data, number))
+            processes.append(_start(services.data, number, heap_mb))
         _until_there(services.kafka, 1 + count)
         yield
     finally:
@@ -50,7 +49,7 @@ def further_nodes(services: LocalServices, count: int) -> Iterator[None]:
             process.wait(30.0)
 
 
-def _start(data: Path, number: int) -> subprocess.Popen[bytes]:
+def _start(data: Path, number: int, heap_mb: int) -> subprocess.Popen[bytes]:
     first, folder = data / "kafka", data / f"kafka{number}"
     folder.mkdir()
     at = f"127.0.0.1:{free_port()}"
@@ -66,7 +65,7 @@ def _start(data: Path, number: int) -> subprocess.Popen[bytes]:
         lines = re.sub(rf"^{re.escape(name)}=.*$", f"{name}={value}", lines, flags=re.MULTILINE)
     properties = folder / "server.properties"
     properties.write_text(lines)
-    program = [str(java.find().path), HEAP, "-cp", jars.broker_classpath()]
+    program = [str(java.find().path), f"-Xmx{heap_mb}m", "-cp", jars.broker_classpath()]
     cluster = cluster_id(first / "log")
     assert cluster is not None, "the first node runs"
     form = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]

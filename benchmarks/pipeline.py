@@ -35,6 +35,7 @@ from benchmarks.bulk_index import Subscriptions, bulk_index
 from infra.kafka.retry import retried
 from infra.kafka.topic_keeper import TopicKeeper
 from infra.local import class_archive
+from infra.local.kafka_broker import HEAP_MB
 from infra.local.services import LocalServices
 from state.config import Config, parse
 from state.control.context import Context
@@ -359,13 +360,15 @@ def main() -> None:
 
 
 def on_services(
-    measure: Callable[[LocalServices, Path, argparse.Namespace], None], options: argparse.Namespace
+    measure: Callable[[LocalServices, Path, argparse.Namespace], None],
+    options: argparse.Namespace,
+    heap_mb: int = HEAP_MB,
 ) -> None:
     """Measure on a Kafka and a Redis of our own, in a folder that is gone afterwards."""
     os.environ |= class_archive.spark_environment()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with LocalServices.on_free_ports(folder / "services") as services:
+        with LocalServices.on_free_ports(folder / "services", heap_mb=heap_mb) as services:
             measure(services, folder, options)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from infra.local.credentials import Credentials
-from infra.local.kafka_broker import LocalKafka
+from infra.local.kafka_broker import HEAP_MB, LocalKafka
 from infra.local.locks import alone_in
 from infra.local.ports import free_port
 from infra.local.redis_server import Guard, LocalRedis
@@ -54,15 +54,19 @@ class LocalServices:
         say: Callable[[str], None] = lambda line: None,
         tied: bool = False,
         guarded: tuple[str, str] | None = None,
+        heap_mb: int = HEAP_MB,
     ) -> None:
-        """`guarded`: nobody enters without a password; the user of Redis that writes, and the prefix of its keys."""
+        """`guarded`: nobody enters without a password; the user of Redis that writes, and the prefix of its keys.
+
+        `heap_mb`: what the JVM of Kafka may take for its objects.
+        """
         self.data = data.absolute()
         self.kafka = kafka
         self._given = redis
         self._say = say
         self.credentials = None if guarded is None else Credentials(self.data)
         guard = None if guarded is None or self.credentials is None else Guard(self.credentials, *guarded)
-        self._kafka = LocalKafka(self.data, kafka, self.credentials)
+        self._kafka = LocalKafka(self.data, kafka, self.credentials, heap_mb=heap_mb)
         self._redis = LocalRedis(self.data, redis, guard)
         self._started: list[LocalKafka | LocalRedis] = []
         self._tied = tied
@@ -70,11 +74,15 @@ class LocalServices:
 
     @classmethod
     def on_free_ports(
-        cls, data: Path, say: Callable[[str], None] = lambda line: None, guarded: tuple[str, str] | None = None
+        cls,
+        data: Path,
+        say: Callable[[str], None] = lambda line: None,
+        guarded: tuple[str, str] | None = None,
+        heap_mb: int = HEAP_MB,
     ) -> LocalServices:
         """Return services at ports that nobody uses now, tied to this program: for the demo and the tests."""
         kafka, redis = f"127.0.0.1:{free_port()}", f"redis://127.0.0.1:{free_port()}/0"
-        return cls(data, kafka=kafka, redis=redis, say=say, tied=True, guarded=guarded)
+        return cls(data, kafka=kafka, redis=redis, say=say, tied=True, guarded=guarded, heap_mb=heap_mb)
 
     @property
     def redis(self) -> str:
