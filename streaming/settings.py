@@ -183,7 +183,6 @@ def session(config: Config) -> SparkSession:
     # workers must have the same packages; where executors have them elsewhere, PYSPARK_PYTHON says so
     if is_local(master) or "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -250,6 +249,8 @@ def open_jvm(config: Config) -> JavaGateway:
     It reads its settings from a file that only its owner can read and that is gone once it runs. As arguments they
     would be seen by everybody who can list processes, secrets and all.
     """
+    # the JVM itself asks a Python what data sources there are: the one that has our packages, not the first of the path
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if SparkContext._gateway is None and SUBMITTED not in os.environ:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "spark.properties")
