@@ -209,6 +209,8 @@ class Settings:
     """Where the workers of a host share the index, in files; None: in memory (`streaming/host_index.py`)."""
     on_data_loss: Literal["stop", "continue"] = "stop"
     """When Kafka has deleted what a query has not read: end the job, or go on behind the gap."""
+    changed_file: Literal["apply", "follow", "wait"] = "apply"
+    """What a job makes of a file that is not what all deployments agreed on (`streaming/agreement.py`)."""
 
 
 @dataclass(frozen=True)
@@ -638,6 +640,10 @@ def _read_settings(table: Table) -> Settings:
         index_folder=table.take("index_folder", text, None),
         on_data_loss=cast(
             Literal["stop", "continue"], table.take("on_data_loss", choice("stop", "continue"), defaults.on_data_loss)
+        ),
+        changed_file=cast(
+            Literal["apply", "follow", "wait"],
+            table.take("changed_file", choice("apply", "follow", "wait"), defaults.changed_file),
         ),
         idle_topic_hours=table.take("idle_topic_hours", number(0, above=True), None),
         **numbers,

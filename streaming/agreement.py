@@ -4,6 +4,9 @@
     the file is another one                                the file counts, and all deployments follow it
     it is started for the first time                       it joins: the overlay and types are those that are agreed
 
+That a changed file counts is `[settings] changed_file = "apply"`. With `"follow"` what is agreed counts always, and is
+said; with `"wait"` a job whose file says something else routes nothing until that is agreed, by `hilcast apply`.
+
 What is said of sources and groups of brokers that others host is always theirs. Sources whose records name their broker
 in a header are in common, as types are.
 """
@@ -35,10 +38,17 @@ def proposal(config: Config, agreed: Agreed | None, claim: Claim | None) -> tupl
     there = bytes(agreed.shared)
     if claim is not None and claim.file == file_hash(config):
         return config.adopting(there, agreed.version), None
-    wanted = merged(config, there, joining=claim is None)
+    wanted = merged(config, there, joining=claim is None or config.settings.changed_file != "apply")
     if _ordered(wanted) == _ordered(there):
         return config.adopting(there, agreed.version), None
     return config.adopting(wanted, agreed.version), wanted
+
+
+def not_agreed(file: Config, shared: bytes) -> list[str]:
+    """The tables of a file that are one for all brokers, and others in a configuration in common."""
+    ours, theirs = json.loads(file.shared), json.loads(shared)
+    # as text, for the order of types and attributes counts
+    return [name for name in CORE if json.dumps(ours.get(name)) != json.dumps(theirs.get(name))]
 
 
 def merged(config: Config, there: bytes, *, joining: bool) -> bytes:

@@ -36,7 +36,7 @@ from state.redis_index import RedisIndex
 from state.redis_retry import redis_retried
 from state.space.grid import Grid
 from state.topics import guarded
-from streaming.agreement import file_hash, merged, own_changes, proposal
+from streaming.agreement import file_hash, merged, not_agreed, own_changes, proposal
 from streaming.broker_clock import BrokerClock
 from streaming.checkpoint import Checkpoint, Generation
 from streaming.folders import open_folder
@@ -64,6 +64,8 @@ from streaming.writer import DriverWriter
 
 SAY_AFTER_S = 2.0
 """A start that takes longer says what it waits for."""
+AGREED_POLL_S = 1.0
+"""How often a job that waits for its configuration looks whether it was agreed on."""
 _log = logger("job")
 
 
@@ -124,6 +126,9 @@ class Job:
             return
         self.registry = RegistryReader(self.config, self.transport, self.keys)
         retried(self.registry.catch_up)
+        if not self._until_agreed():
+            self.lease.close()
+            return
         file, at_first = file_hash(self.config), self.config.shared
         self._agree()
         if self.config.shared != at_first:
@@ -329,14 +334,44 @@ class Job:
         self.inbox_ids = {topic: ids.pop(topic) for topic in found if topic in ids}
         return ids
 
+    def _until_agreed(self) -> bool:
+        """Where the file says so, wait until all deployments go by what it says; False if told to stop before.
+
+        SIGHUP has them all take the file, as it is then.
+        """
+        file, said = self.config, list[str]()
+        while tables := self._awaited(file):
+            self.health.say("waiting for its configuration to be agreed on")
+            if tables != said:
+                what, version = ", ".join(f"[{name}]" for name in tables), self.registry.agreements.version
+                _log.warning("waiting: %s of the file is not as the deployments agreed (version %d)", what, version)
+                said = tables
+            if self.stopping.wait(AGREED_POLL_S):
+                return False
+            if self.reloading.is_set():
+                self.reloading.clear()
+                file = self._reload() or file
+            self.registry.catch_up_quietly()
+        if file is not self.config:
+            self._take(self.config.adopting(file.shared, self.config.version))
+        return True
+
+    def _awaited(self, file: Config) -> list[str]:
+        """The tables of a file that a job waits for to be agreed on."""
+        agreed = self.registry.agreements.agreed
+        if agreed is None or self.config.settings.changed_file != "wait":
+            return []
+        return not_agreed(file, bytes(agreed.shared))
+
     def _agree(self) -> None:
-        """Go by what all deployments have agreed on, and have them follow a file that is newer."""
+        """Go by what all deployments have agreed on, and have them follow a file that is newer, where it may."""
         name, agreed = self.config.deployment.name, self.registry.agreements.agreed
         config, proposed = proposal(self.config, agreed, self.registry.agreements.claims.get(name))
         if proposed is not None:
             self._propose(proposed)
             config = config.adopting(proposed, self.registry.agreements.version)
-        elif config.fitted_with({}).shared != self.config.shared:
+        others = proposed is None and config.fitted_with({}).shared != self.config.shared
+        if others or not_agreed(self.config, config.shared):
             _log.warning("the file is not what the deployments agreed on: going by version %d of that", config.version)
         self._take(config)
 
@@ -397,16 +432,18 @@ class Job:
     def _successor(self, config: Config) -> Succession:
         return Succession(self.generations, self.queries, self.listener, config, alone=False)
 
-    def _reload(self) -> None:
+    def _reload(self) -> Config | None:
+        """Have all deployments take the file as it is now; None if it cannot be read."""
         try:
             file = load(self.path)
         except ConfigError as error:
             _log.error("the file stays unread: %s", error)
-            return
+            return None
         for table in own_changes(file, self.config):
             _log.error("[%s] of the file is another than at the start: that is taken by a restart alone", table)
         agreed = self.registry.agreements.agreed
         self._propose(file.shared if agreed is None else merged(file, bytes(agreed.shared), joining=False))
+        return file
 
     def _refuse(self, version: int, faults: list[str]) -> None:
         _log.error("version %d of the configuration is not taken: %s", version, "; ".join(faults))

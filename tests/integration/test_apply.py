@@ -25,6 +25,7 @@ checkpoint = "checkpoint"
 home_shards = 2
 wide_shards = 1
 tune_s = 1
+changed_file = "{changed_file}"
 [overlay]
 brokers = {brokers}
 links = {links}
@@ -43,6 +44,7 @@ FIRST = {
     "cubes": 4,
     "more": "",
     "cells": "uniform",
+    "changed_file": "apply",
 }
 
 
@@ -83,6 +85,25 @@ def until_moved(path, capsys):
         capsys.readouterr()
         assert main(["grid", "t", "--config", str(path)]) == 0
         starts = set(json.loads(capsys.readouterr().out)["starts"][0][1:])
+
+
+def launch_until(job, *said):
+    """Start a life of the job; return once it has said these, one after another."""
+    heard = job.log.stat().st_size
+    job.launch()
+    return hear(job, heard, *said)
+
+
+def hear(job, heard, *said):
+    """Wait until what a job says behind `heard` bytes has these, one after another; how far that is."""
+    deadline = time.monotonic() + 60
+    for one in said:
+        while (at := job.log.read_bytes().find(one.encode(), heard)) < 0:
+            assert job.process.poll() is None, job.tail()
+            assert time.monotonic() < deadline, f"not said: {one}\n{job.tail()}"
+            time.sleep(0.2)
+        heard = at + len(one)
+    return heard
 
 
 @pytest.mark.services
@@ -152,6 +173,17 @@ def test_configurations_change_without_a_stop(services, tmp_path, unique, capsys
         assert (code, found["ok"], found["unjudged"]) == (0, True, 0), found["findings"]
         assert found["expected"] > publishing.sent / 4
         assert job.process.poll() is None, "it is the same life of the job"
+
+        assert job.stop() == 0
+        write(cubes=1, cells="quantile", reduction="mics", changed_file="wait")
+        waits = "waiting: [types] of the file is not as the deployments agreed"
+        launch_until(job, waits)
+        assert job.stop() == 0, "nothing holds up who only waits"
+        heard = launch_until(job, waits)
+        assert run("apply", "--dry-run")[1]["changes"]["lines"], "nobody else has taken the file"
+        job.process.send_signal(signal.SIGHUP)
+        hear(job, heard, "is to be taken by all deployments", "starting Spark")
+        assert run("apply", "--dry-run")[1]["changes"]["lines"] == []
     finally:
         publishing.stopping.set()
         job.end()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import msgspec
+import pytest
 
 from state.config import Fitted, parse
 from state.control.agreed import Agreed, Claim
-from streaming.agreement import file_hash, merged, own_changes, proposal
+from streaming.agreement import file_hash, merged, not_agreed, own_changes, proposal
 
 TEXT = """
 [deployment]
@@ -135,3 +136,25 @@ def test_what_a_restart_alone_takes_is_named():
     before = config(more='[signing]\nkey_file = "/a"\n[kafka]\n"sasl.password" = "p"')
     assert own_changes(config("mics", more='[signing]\nkey_file = "/a"\n[kafka]\n"sasl.password" = "p"'), before) == []
     assert own_changes(config(more='[signing]\nkey_file = "/b"'), before) == ["kafka", "signing"]
+
+
+@pytest.mark.parametrize("changed_file", ["follow", "wait"])
+def test_a_changed_file_may_give_way(changed_file):
+    """Then overlay and types are as agreed; what it says of its own brokers is still its to say."""
+    more = f"[settings]\nchanged_file = '{changed_file}'\n" + SOURCE.format(name="mine", broker='broker = "b1"')
+    file, there = config("mics", more=more), config()
+    taken, proposed = proposal(file, agreed(there), Claim(1, file="another"))
+    assert taken.types["t"].reduction == "covering"
+    assert [pattern.pattern for pattern in taken.patterns] == ["mine.*"]
+    assert json.loads(proposed)["types"] == json.loads(there.shared)["types"]
+    assert not_agreed(file, there.shared) == ["types"]
+    assert not_agreed(config(more=more), proposed) == []
+
+
+def test_another_order_of_types_is_not_what_was_agreed():
+    """A grid may go by the order of attributes; what each deployment has for itself is not looked at."""
+    there = config().shared
+    swapped = there.replace(b'"x":{"kind":"int"},"y":{"kind":"int"}', b'"y":{"kind":"int"},"x":{"kind":"int"}')
+    assert swapped != there
+    assert not_agreed(config(), swapped) == ["types"]
+    assert not_agreed(config(hosts='["b2"]', more="[settings]\ntune_s = 5"), there) == []
