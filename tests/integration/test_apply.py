@@ -106,6 +106,20 @@ def hear(job, heard, *said):
     return heard
 
 
+def who_waits(job, write, run):
+    """A job whose file is another one starts nothing, and has nobody take it, until it is told to."""
+    assert job.stop() == 0
+    write(cubes=1, cells="quantile", reduction="mics", changed_file="wait")
+    waits = "waiting: [types] of the file is not as the deployments agreed"
+    launch_until(job, waits)
+    assert job.stop() == 0, "nothing holds up who only waits"
+    heard = launch_until(job, waits)
+    assert run("apply", "--dry-run")[1]["changes"]["lines"], "nobody else has taken the file"
+    job.process.send_signal(signal.SIGHUP)
+    hear(job, heard, "is to be taken by all deployments", "starting Spark")
+    assert run("apply", "--dry-run")[1]["changes"]["lines"] == []
+
+
 @pytest.mark.services
 def test_configurations_change_without_a_stop(services, tmp_path, unique, capsys):
     """Reduction, cubes, cells, attributes, brokers, links, types change under load; one job, one life."""
@@ -174,16 +188,7 @@ def test_configurations_change_without_a_stop(services, tmp_path, unique, capsys
         assert found["expected"] > publishing.sent / 4
         assert job.process.poll() is None, "it is the same life of the job"
 
-        assert job.stop() == 0
-        write(cubes=1, cells="quantile", reduction="mics", changed_file="wait")
-        waits = "waiting: [types] of the file is not as the deployments agreed"
-        launch_until(job, waits)
-        assert job.stop() == 0, "nothing holds up who only waits"
-        heard = launch_until(job, waits)
-        assert run("apply", "--dry-run")[1]["changes"]["lines"], "nobody else has taken the file"
-        job.process.send_signal(signal.SIGHUP)
-        hear(job, heard, "is to be taken by all deployments", "starting Spark")
-        assert run("apply", "--dry-run")[1]["changes"]["lines"] == []
+        who_waits(job, write, run)
     finally:
         publishing.stopping.set()
         job.end()
