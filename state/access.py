@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from state.config import Config
+from state.lanes import delivery_lanes
 from state.topics import INBOXES, Topics
 
 Resource = Literal["topic", "group", "cluster"]
@@ -126,7 +127,9 @@ class _Giver:
     def lanes(self, config: Config) -> None:
         """Give topics the partitions that they lack."""
         prefix, publications = config.deployment.prefix, config.topics.publications
-        heads = [f"{prefix}.{kind}." for kind in ("link", "group", "broadcast", "set", "deliver")]
+        heads = [f"{prefix}.{kind}." for kind in ("link", "group", "broadcast", "set")]
+        if delivery_lanes(config) > 1:
+            heads.append(config.topics.deliver(""))
         if config.security.own:
             heads.append(f"{publications}.")
         else:

@@ -37,8 +37,8 @@ from streaming.offsets import Offsets
 from streaming.settings import QUERY_VARIABLE, executors, is_local
 from streaming.warm_up import preparing, warming
 
-PREPARED_ROUNDS = 5
-"""How often each executor is asked to load a generation beforehand: one that is busy may be passed by."""
+PREPARED_ROUNDS = 20
+"""How often each executor is asked to load a generation beforehand, while another one is busy: for some seconds."""
 RESTART_S = 2.0
 RESTART_MAX_S = 30.0
 _LOST = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "some data may have been missed", "data may have been lost")

@@ -109,6 +109,14 @@ def test_what_else_may_be_done():
         assert not allowed(given, who, "describe", "topic", "hilcast.registry")
 
 
+def test_partitions_of_deliveries_are_given_where_that_is_set():
+    """The job may alter topics of deliveries where they may have several; else it has no need to."""
+    for more, may in (("", False), ("[settings]\ndelivery_partitions = 2\n", True)):
+        given = grants(parse(BASE + OWN + more))
+        assert allowed(given, "User:router", "alter", "topic", "hilcast.deliver.alice") is may
+        assert allowed(given, "User:router", "alter", "topic", "hilcast.link.b1.b2")
+
+
 def test_nobody_is_granted_a_prefix_that_ends_inside_a_name():
     """What is granted by a prefix ends where a name ends."""
     assert all(g.name.endswith(".") for g in grants(parse(BASE + OWN)) if g.pattern == "prefixed")
