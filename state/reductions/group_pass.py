@@ -351,11 +351,11 @@ def _rows_of_group(owners: Ints, cover_links: Links, groups: Ints, heir: int, ro
     """The rows of who covers a withheld entry, one entry after another, in a list that grows; how many."""
     count, link = 0, groups[heir]
     while link != NONE:
-        start = row = np.int64(cover_links[link, COVERER])
+        start = row = cover_links[link, COVERER]
         while row < len(owners) and owners[row] == owners[start]:
             rows, count = _more_one(rows, count, row)
             row += 1
-        link = np.int64(cover_links[link, NEXT])
+        link = cover_links[link, NEXT]
     return rows, count
 
 
