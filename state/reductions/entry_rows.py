@@ -10,17 +10,18 @@ import numpy as np
 
 from state.arrays import Bools, Floats, Ints, Words
 from state.kernels import njit
-from state.reductions.arrivals import Arrivals
+from state.reductions.arrivals import Arrivals, by_share
 from state.reductions.cover_links import CoverLinks
 from state.reductions.group_pass import (
     COUNTS,
     NO_TREE,
+    ONE_OPEN,
     GroupTree,
     Nodes,
     judge_again,
     judge_box,
     needed_of_each,
-    rows_of,
+    shares,
 )
 from state.reductions.judging import PAIRWISE, Rules
 from state.reductions.merging_pass import Merged
@@ -218,12 +219,12 @@ class EntryRows:
         self._enter(news, firsts, number, ~covered)
         return Taken(covered, by[covered], np.cumsum(covered), self._left(news, retired))
 
-    def take_in_by_groups(self, news: Arrivals, seeds: Words, rules: Rules, counts: Floats) -> Taken:
+    def take_in_by_groups(self, news: Arrivals, words: Words, rules: Rules, counts: Floats) -> Taken:
         """The same where several together may cover one (`group_pass.py`).
 
-        `seeds`: of each box; `counts` go on. Cost: that of judging each, compiled.
+        `words`: of their ids; `counts` go on. Cost: that of judging each, compiled.
         """
-        taken, retired = self._take_in_by_groups(news, seeds, rules, counts)
+        taken, retired = self._take_in_by_groups(news, words, rules, counts)
         return taken._replace(left=self._left(news, retired))
 
     def take_in_by_boxes(self, news: Arrivals) -> tuple[Taken, Ints]:
@@ -231,18 +232,18 @@ class EntryRows:
 
         Returns also the numbers of those who left, each with the position of whom it left for.
         """
-        seeds, counts = np.zeros(len(news.boxes), np.uint64), np.zeros(COUNTS)
-        taken, retired = self._take_in_by_groups(news, seeds, PAIRWISE, counts)
+        words, counts = np.zeros(len(news), np.uint64), np.zeros(COUNTS)
+        taken, retired = self._take_in_by_groups(news, words, PAIRWISE, counts)
         groups = np.repeat(np.arange(len(news)), np.diff(taken.ends, prepend=0))
         members = taken.members[np.lexsort((taken.members, groups))]
         return taken._replace(members=members, left=self._left(news, retired)), retired
 
-    def _take_in_by_groups(self, news: Arrivals, seeds: Words, rules: Rules, counts: Floats) -> tuple[Taken, Ints]:
+    def _take_in_by_groups(self, news: Arrivals, words: Words, rules: Rules, counts: Floats) -> tuple[Taken, Ints]:
         """What became of each, as long as all that did have their numbers; and who must be struck."""
         number = self._next
         tree, firsts = self._beside(news)
         rows = self._owners[: self._n]
-        members, ends, retired = tree.take_in_by_groups(rows, firsts, news.sizes, seeds, rules, counts)
+        members, ends, retired = tree.take_in_by_groups(rows, firsts, news.sizes, words, rules, counts)
         covered = np.diff(ends, prepend=0) > 0
         self._enter(news, firsts, number, ~covered)
         return Taken(covered, members, ends, {}), retired
@@ -393,11 +394,13 @@ class EntryRows:
         """Where the rows of an entry begin: known until rows are written anew."""
         return self._start[id]
 
-    def all_rows(self, starts: Ints) -> tuple[Ints, Ints]:
-        """The rows of the different entries that begin there, none of which is empty, and how many each has."""
-        rows = rows_of(self._owners[: self._n], starts)
-        ends = np.append(np.flatnonzero(np.diff(self._owners[rows])) + 1, len(rows))
-        return rows, np.diff(ends, prepend=0)
+    def by_share(self, starts: Ints, sides: Floats) -> Ints:
+        """The order of the entries that begin there by their shares of a domain with such sides: `arrivals.by_share`.
+
+        Cost: one compiled pass over their boxes; in Python only those of equal shares.
+        """
+        found, order, alike = shares(self._points, self._owners[: self._n], starts, sides)
+        return by_share(found, lambda some: self.owners(starts[some])) if alike else order
 
     def owners(self, rows: Ints) -> list[str]:
         """The entry that owns each of `rows`."""
@@ -433,28 +436,32 @@ class EntryRows:
         """The first row that contains a box, or -1."""
         return self._first_between(np.concatenate([self._least, high]), np.concatenate([low, self._most]))
 
-    def judged(self, low: Ranks, high: Ranks, rules: Rules, seed: int) -> tuple[int, Ints, Ranks, Floats]:
-        """Which step decided whether the rows cover a box; those that do, a witness, and figures of guesses."""
+    def judged(self, low: Ranks, high: Ranks, rules: Rules, word: np.uint64) -> tuple[int, Ints, Ranks, Floats]:
+        """Which step decided whether the rows cover a box; those that do, a witness, and figures of guesses.
+
+        `word`: of the id that asks (`rspc.py`).
+        """
         point, figures = np.empty(self._d, np.int64), np.empty(3)
         owners, found, nodes = self._question()
-        step, rows = judge_box(self._points, owners, *nodes, found, rules, low, high, np.uint64(seed), point, figures)
+        step, rows = judge_box(self._points, owners, *nodes, found, rules, low, high, word, point, figures)
         return int(step), rows, point, figures
 
     def judged_again(
         self, withheld: EntryRows, links: CoverLinks, heirs: Ints, left: Boxes, gone: Ints, spans: Ints,
-        seeds: Words, seed_begins: Ints, rules: Rules, counts: Floats,
-    ) -> tuple[int, bool, Ints, Ints]:  # fmt: skip
+        words: Words, rules: Rules, counts: Floats,
+    ) -> tuple[int, int, Ints, Ints]:  # fmt: skip
         """Judge withheld entries, some of whose coverers left, as far as the first that is not covered (`judge_again`).
 
-        `heirs`: where each begins; its span of `gone`: the rows of `left` that were in its group. Returns how many were
-        judged, whether all of them are covered, and where begins who covers each that is; `counts` go on.
+        `heirs`: where each begins; its span of `gone`: the rows of `left` that were in its group; `words` of their ids,
+        or none. Returns how many were judged, what is to be said of them, and where begins who covers each that is
+        covered; `counts` go on.
         """
         owners, _, nodes = self._question()
-        done, whole, by, ends = judge_again(
+        done, said, by, ends = judge_again(
             self._points, owners, *nodes, rules, withheld._points, withheld._owners[: withheld._n], heirs,
-            *links.groups, _rows(left), gone, spans, seeds, seed_begins, counts,
+            *links.groups, _rows(left), gone, spans, words, counts,
         )  # fmt: skip
-        return int(done), bool(whole), by, ends[: done if whole else done - 1]
+        return int(done), int(said), by, ends[: done - (said == ONE_OPEN)]
 
     def needed(self, withheld: EntryRows, links: CoverLinks, heirs: Ints) -> tuple[Ints, Ints]:
         """Of the coverers of each withheld entry those that are needed, if that is soon seen; with the ends."""

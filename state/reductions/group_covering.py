@@ -16,20 +16,21 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from state.arrays import Floats, Ints, Words
-from state.reductions.arrivals import Arrivals, by_share
+from state.reductions.arrivals import Arrivals
 from state.reductions.cover_links import CoverLinks
 from state.reductions.entry_rows import EntryRows
-from state.reductions.group_pass import CAP_MAX, CAP_SUM, COUNTS, STEPS_FROM, TRIALS
+from state.reductions.group_pass import CAP_MAX, CAP_SUM, COUNTS, ONE_OPEN, STEPS_FROM, TRIALS, WORD_WANTED
 from state.reductions.judging import Rules
 from state.reductions.reduction import Decision
-from state.reductions.rspc import CAP, STEP_NAMES, Verdict, seed_of, seeds_of, verdict_of
+from state.reductions.rspc import CAP, STEP_NAMES, Verdict, verdict_of, words_of
 from state.reductions.withholding import Counts, Withholding
-from state.space.boxes import Boxes, Ranks
+from state.space.boxes import Boxes
 from state.space.packing import Geometry
 
 AGAIN_MAX = 4096
 """Entries that are judged again in one call, at most; after one that is promoted the next call begins, too."""
 NOBODY = np.empty(0, np.int64)
+NO_WORDS = np.empty(0, np.uint64)
 DECIDED = tuple(f"decided_{name}" for name in STEP_NAMES)
 
 
@@ -51,14 +52,6 @@ class _Gone(NamedTuple):
     """Which of these entries had, one entry after another."""
     spans: Ints
     """Where those of each begin and end."""
-    seeds: Words
-    """Of each box of the entries."""
-    boxes: Ints
-    """Where those of each begin."""
-
-    def of(self, some: slice) -> tuple[Boxes, Ints, Ints, Words, Ints]:
-        """The same for some of the entries."""
-        return self.left, self.rows, self.spans[some], self.seeds, self.boxes[some]
 
 
 class GroupCovering(Withholding):
@@ -79,6 +72,7 @@ class GroupCovering(Withholding):
     def __init__(self, domain: Geometry, rules: Rules) -> None:
         super().__init__(domain)
         self._rules = rules
+        self._sides = self._domain.sides()[0]
         self._gone: _Gone | None = None
         """In the step under way: who left that covered the withheld entries that `_links` follows."""
         self._grown: dict[str, None] = {}
@@ -86,9 +80,10 @@ class GroupCovering(Withholding):
 
     def _judge(self, id: str, boxes: Boxes, counts: Counts) -> Decision:
         group: dict[str, None] = {}
+        (word,) = self._words([id])
         verdict = Verdict(True, "", np.empty(0, np.int64))
         for low, high in boxes:
-            step, rows, point, figures = self._active.judged(low, high, self._rules, self._seed(id, low, high))
+            step, rows, point, figures = self._active.judged(low, high, self._rules, word)
             verdict = verdict_of(step, point, rows, figures)
             _count(counts, verdict)
             if not verdict.covered:
@@ -106,9 +101,7 @@ class GroupCovering(Withholding):
             some, taken = entries.filled(), None
             if len(some):
                 counts = self._running()
-                taken = self._active.take_in_by_groups(
-                    some, self._seeds(some.ids, some.sizes, some.boxes), self._rules, counts
-                )
+                taken = self._active.take_in_by_groups(some, self._words(some.ids), self._rules, counts)
                 self._note(counts)
             self._took_in(entries, taken)
         if self._gone is not None:
@@ -170,34 +163,30 @@ class GroupCovering(Withholding):
     def _ask_again(self, heirs: list[Ints], left: list[Boxes]) -> _Gone:
         """Have the links follow those in whose groups some were that left, the larger first; who these were."""
         begins, gone, spans = _by_heir(heirs, left)
-        rows, sizes = self._passive.all_rows(begins)
-        order = np.zeros(1, np.int64)
         if len(begins) > 1:
-            shares = (self._passive.boxes(rows).sides() / self._domain.sides()).prod(axis=1)
-            if len(rows) > len(begins):
-                shares = np.bincount(np.repeat(np.arange(len(begins)), sizes), shares, len(begins)).astype(float)
-            order = by_share(shares, lambda some: self._passive.owners(begins[some]))
-        self._links.followed = begins[order]
-        firsts = np.cumsum(sizes) - sizes
-        seeds = np.zeros(len(rows), np.uint64)
-        if not self._rules.proving:
-            boxes = self._passive.boxes(rows)
-            seeds = seeds_of(self._passive.owners(rows), boxes.lows, boxes.highs)
-        return _Gone(Boxes.concatenated(left, self._domain.d), gone, spans[order], seeds, firsts[order])
+            order = self._passive.by_share(begins, self._sides)
+            begins, spans = begins[order], spans[order]
+        self._links.followed = begins
+        return _Gone(left[0] if len(left) == 1 else Boxes.concatenated(left, self._domain.d), gone, spans)
 
     def _judge_again(self, gone: _Gone) -> None:
         """Withheld entries whose groups lost members: each gets a group that covers it, or becomes active."""
         links, counts = self._links, self._running()
+        # An id's word is made in Python, and most are judged without draws: it is made when it is asked for.
+        words = np.zeros(len(links.followed), np.uint64) if self._rules.proving else NO_WORDS
         promoted, at = [], 0
         while at < len(links.followed):
             some = slice(at, at + self.again_max)
             heirs = links.followed[some]
-            done, whole, by, ends = self._active.judged_again(
-                self._passive, links, heirs, *gone.of(some), self._rules, counts
+            done, said, by, ends = self._active.judged_again(
+                self._passive, links, heirs, gone.left, gone.rows, gone.spans[some], words[some], self._rules, counts
             )
             links.regroup(heirs[: len(ends)], by, ends)
             at += done
-            if not whole:
+            if said == WORD_WANTED:
+                words = np.zeros(len(links.followed), np.uint64)
+                words[at:] = self._words(self._passive.owners(links.followed[at:]))
+            elif said == ONE_OPEN:
                 (id,) = self._passive.owners(heirs[done - 1 : done])
                 self._activate(id, self._drop(id))
                 promoted.append(id)
@@ -205,16 +194,9 @@ class GroupCovering(Withholding):
         self._counts["promoted"] += sum(id in self._active for id in promoted)
         self._note(counts)
 
-    def _seed(self, id: str, low: Ranks, high: Ranks) -> int:
-        """Where proofs alone count, which points are drawn is nobody's business, and one seed will do."""
-        return 0 if self._rules.proving else seed_of(id, low, high)
-
-    def _seeds(self, ids: Sequence[str], sizes: Ints, boxes: Boxes) -> Words:
-        """The seed of each box of some entries."""
-        if self._rules.proving:
-            return np.zeros(len(boxes), np.uint64)
-        owners = np.repeat(np.arange(len(ids)), sizes).tolist()
-        return seeds_of([ids[i] for i in owners], boxes.lows, boxes.highs)
+    def _words(self, ids: Sequence[str]) -> Words:
+        """Where proofs alone count, which points are drawn is nobody's business, and one word will do."""
+        return np.zeros(len(ids), np.uint64) if self._rules.proving else words_of(ids)
 
 
 def _by_heir(heirs: list[Ints], left: list[Boxes]) -> tuple[Ints, Ints, Ints]:
@@ -241,10 +223,11 @@ def _count(counts: Counts, verdict: Verdict) -> None:
 
 
 def warm() -> None:
-    """Compile or load the kernel that is asked only where coverers are handed down."""
+    """Compile or load the kernels that are asked only where coverers are handed down, or several lost one."""
     rows, box = EntryRows(1), Boxes.of([([0], [1])])
     rows.add("a", box)
     links = CoverLinks()
     links.link(0, np.array([0]))
     links.stand_in(0, np.array([0]))
     links.regroup(NOBODY, *rows.needed(rows, links, NOBODY))
+    rows.by_share(np.array([0]), np.ones(1))

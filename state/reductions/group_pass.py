@@ -14,12 +14,14 @@ Without a tree all rows are looked at. The answers are the same.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from state.arrays import Floats, Ints, Words
+from state.arrays import Bools, Floats, Ints, Words
 from state.kernels import njit
 from state.reductions.conflict_table import COROLLARY_1
-from state.reductions.cover_links import group_of
+from state.reductions.cover_links import COVERER, NEXT
 from state.reductions.judging import Rules, judge
 from state.reductions.merging_pass import MergingTree
 from state.reductions.pairwise import first_of, leave, within
@@ -37,9 +39,9 @@ from state.reductions.row_tree import (
     search,
     search_first,
 )
-from state.reductions.rspc import CAP, CORNER, ERROR, MADE, ROWS, STEP_NAMES, SUBTRACTION, following
+from state.reductions.rspc import CAP, CORNER, ERROR, MADE, ROWS, STEP_NAMES, SUBTRACTION, seed_by
 from state.space.boxes import Ranks
-from state.space.subtraction import COVERED, UNCOVERED, room_for, subtract, subtract_in
+from state.space.subtraction import COVERED, EXHAUSTED, UNCOVERED, room_for, subtract, subtract_in
 
 NEEDED_PIECES_MAX = 1_000
 """Pieces that it may take to see which of a group are needed."""
@@ -50,6 +52,28 @@ NEAR_MAX = 1_024
 TRIALS, CAP_MAX, CAP_SUM, STEPS_FROM = 0, 1, 2, 3
 """Of `counts`: guesses, the largest error at the cap, their sum, then boxes by the step that decided."""
 COUNTS = STEPS_FROM + len(STEP_NAMES)
+ALL_COVERED, ONE_OPEN, WORD_WANTED = 0, 1, 2
+"""What `judge_again` says of entries: all are covered, the last is not, or subtraction does not tell about the next."""
+
+
+class Room(NamedTuple):
+    """Memory to subtract rows in: made once for many judgements, each of which would take as long to ask for it."""
+
+    lows: Ranks
+    highs: Ranks
+    stack: Ranks
+    taken: Ints
+    used: Bools
+    ends: Ranks
+    """A point, and a low and a high end."""
+
+
+@njit
+def _room(k: int, d: int) -> Room:
+    """Room for k rows."""
+    stack, taken = room_for(k, d)
+    lows, highs = np.empty((k, d), np.int64), np.empty((k, d), np.int64)
+    return Room(lows, highs, stack, taken, np.empty(k, np.bool_), np.empty((3, d), np.int64))
 
 
 @njit
@@ -124,14 +148,13 @@ def _fast(
 
 
 @njit
-def _ends_of(points: Ranks, rows: Ints) -> tuple[Ranks, Ranks]:
-    """Lows and highs of rows."""
+def _ends_of(points: Ranks, rows: Ints, lows: Ranks, highs: Ranks) -> tuple[Ranks, Ranks]:
+    """Lows and highs of rows, in memory that is there."""
     k, d = len(rows), points.shape[1] // 2
-    lows, highs = np.empty((k, d), np.int64), np.empty((k, d), np.int64)
     for i in range(k):
         for j in range(d):
             lows[i, j], highs[i, j] = points[rows[i], j], points[rows[i], d + j]
-    return lows, highs
+    return lows[:k], highs[:k]
 
 
 @njit
@@ -146,32 +169,39 @@ def _judged(
     figures: Floats,
 ) -> tuple[int, Ints]:
     """The step that decided whether some rows, in their order, cover a box, and those that do."""
-    used = np.empty(len(rows), np.bool_)
-    lows, highs = _ends_of(points, rows)
+    k, d = len(rows), len(low)
+    used = np.empty(k, np.bool_)
+    lows, highs = _ends_of(points, rows, np.empty((k, d), np.int64), np.empty((k, d), np.int64))
     step = judge(rules, low, high, lows, highs, seed, point, used, figures)
     return step, rows[used]
 
 
 @njit
-def _needed(points: Ranks, rows: Ints, low: Ranks, high: Ranks) -> Ints:
+def _taking(points: Ranks, rows: Ints, low: Ranks, high: Ranks) -> Ints:
+    """Of rows that cover a box those that subtraction takes, if it comes to an end."""
+    k, d = len(rows), len(low)
+    lows, highs = _ends_of(points, rows, np.empty((k, d), np.int64), np.empty((k, d), np.int64))
+    point, used = np.empty(d, np.int64), np.zeros(k, np.bool_)
+    found, _ = subtract(low, high, lows, highs, NEEDED_PIECES_MAX, point, used)
+    return rows[used] if found == COVERED else rows
+
+
+@njit
+def _needed(points: Ranks, rows: Ints, low: Ranks, high: Ranks, room: Room) -> Ints:
     """Of rows that cover a box, in their order, as few as cover the same of it: none could be left out.
 
     Whoever is in a group is asked for again when one of it goes: what is not needed costs that for nothing. One is not
-    needed if the others cover what it shares with the box. Of more than a few rows, only what subtraction takes.
+    needed if the others cover what it shares with the box. Of more than a few rows, only what subtraction takes. `rows`
+    are written over; there is room for `SPARED_MAX`, or for all of them.
     """
+    if len(rows) > SPARED_MAX:
+        rows = _taking(points, rows, low, high)
     k, d = len(rows), len(low)
-    if k < 2:
+    if k < 2 or k > SPARED_MAX:
         return rows
-    lows, highs = _ends_of(points, rows)
-    point, used = np.empty(d, np.int64), np.zeros(k, np.bool_)
-    if k > SPARED_MAX:
-        found, _ = subtract(low, high, lows, highs, NEEDED_PIECES_MAX, point, used)
-        if found != COVERED or used.sum() > SPARED_MAX:
-            return rows if found != COVERED else rows[used]
-        rows, lows, highs = rows[used], lows[used], highs[used]
-        k = len(rows)
-    rows, first, last = rows.copy(), np.empty(d, np.int64), np.empty(d, np.int64)
-    stack, taken = room_for(k, d)
+    lows, highs = _ends_of(points, rows, room.lows, room.highs)
+    used, stack, taken = room.used, room.stack, room.taken
+    point, first, last = room.ends[0], room.ends[1], room.ends[2]
     i = 0
     while i < k and k > 1:
         # The one that is tried stands last; if it is not needed, it is there no more.
@@ -184,7 +214,7 @@ def _needed(points: Ranks, rows: Ints, low: Ranks, high: Ranks) -> Ints:
         if not meets:
             continue
         if not _open_at_corner(first, last, lows, highs, k):
-            used[:] = False
+            used[:k] = False
             found, _ = subtract_in(first, last, lows[:k], highs[:k], 0, NEEDED_PIECES_MAX, point, used, stack, taken)
             if found == COVERED:
                 continue
@@ -233,13 +263,13 @@ def judge_box(
     rules: Rules,
     low: Ranks,
     high: Ranks,
-    seed: np.uint64,
+    word: np.uint64,
     point: Ranks,
     figures: Floats,
 ) -> tuple[int, Ints]:
     """The step that decided whether the live rows cover a box, and the rows that do, in their order.
 
-    `found` has room for all rows; `point` becomes the witness, if there is one.
+    `word`: of the id that asks; `found` has room for all rows; `point` becomes the witness, if there is one.
     """
     n = points.shape[1]
     floor, ceiling = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -258,8 +288,11 @@ def judge_box(
         return CORNER, found[:0].copy()
     if len(links):
         count = _meeting(points, owners, bounds, links, chain, stack, low, high, floor, ceiling, found)
+    seed = seed_by(word, low, high)
     step, cover = _judged(points, np.sort(found[:count]), rules, low, high, seed, point, figures)
-    return step, _needed(points, cover, low, high)
+    if len(cover) < 2:
+        return step, cover
+    return step, _needed(points, cover, low, high, _room(min(len(cover), SPARED_MAX), len(low)))
 
 
 @njit
@@ -298,16 +331,6 @@ def _more_one(list: Ints, size: int, row: int) -> tuple[Ints, int]:
 
 
 @njit
-def _seed_of_part(seed: np.uint64, low: Ranks, high: Ranks) -> np.uint64:
-    """The seed of the draws for a part of a box."""
-    state = np.array([seed], np.uint64)
-    for j in range(len(low)):
-        state[0] ^= np.uint64(low[j])
-        state[0] = following(state) ^ np.uint64(high[j])
-    return following(state)
-
-
-@njit
 def _meeting_of(points: Ranks, rows: Ints, low: Ranks, high: Ranks, found: Ints) -> int:
     """Write those of `rows` that meet a box, in their order; how many."""
     d, count = len(low), 0
@@ -324,18 +347,37 @@ def _meeting_of(points: Ranks, rows: Ints, low: Ranks, high: Ranks, found: Ints)
 
 
 @njit
-def rows_of(owners: Ints, starts: Ints) -> Ints:
-    """The rows of the entries that begin at `starts`, one after another."""
-    rows, count = np.empty(len(starts), np.int64), 0
-    for start in starts:
-        row = start
+def _rows_of_group(owners: Ints, cover_links: Links, groups: Ints, heir: int, rows: Ints) -> tuple[Ints, int]:
+    """The rows of who covers a withheld entry, one entry after another, in a list that grows; how many."""
+    count, link = 0, groups[heir]
+    while link != NONE:
+        start = row = cover_links[link, COVERER]
         while row < len(owners) and owners[row] == owners[start]:
-            if count == len(rows):
-                rows = np.concatenate((rows, rows))
-            rows[count] = row
-            count += 1
+            rows, count = _more_one(rows, count, row)
             row += 1
-    return rows[:count]
+        link = cover_links[link, NEXT]
+    return rows, count
+
+
+@njit
+def shares(points: Ranks, owners: Ints, starts: Ints, sides: Floats) -> tuple[Floats, Ints, bool]:
+    """The share of a domain with such sides that each entry has, and their order, the larger first.
+
+    Entries begin at `starts`. Also whether two shares are equal: then theirs is any order.
+    """
+    d, found = len(sides), np.zeros(len(starts))
+    for i in range(len(starts)):
+        row = starts[i]
+        while row < len(owners) and owners[row] == owners[starts[i]]:
+            share = 1.0
+            for j in range(d):
+                share *= (np.float64(np.uint64(points[row, d + j]) - np.uint64(points[row, j])) + 1.0) / sides[j]
+            found[i] += share
+            row += 1
+    order, alike = np.argsort(-found), False
+    for i in range(1, len(order)):
+        alike |= found[order[i]] == found[order[i - 1]]
+    return found, order, alike
 
 
 @njit
@@ -379,43 +421,80 @@ def _share(one: Ints, other: Ints, low: Ints, high: Ints) -> bool:
 
 @njit
 def _mended(
+    points: Ranks, rows: Ints, staying: int, rules: Rules, low: Ranks, high: Ranks, room: Room, joining: Ints
+) -> tuple[int, int]:
+    """Whether some rows cover a box, as far as subtraction tells, and of how many beside the first ones: `joining`.
+
+    What stays of a group, the first rows, takes away first what it can, so that few others join it. It may stand among
+    the others again.
+    """
+    lows, highs = _ends_of(points, rows, room.lows, room.highs)
+    k, d = lows.shape
+    room.used[:k] = False
+    pieces = rules.budget if rules.proving else rules.budget // max(1, (k - staying) * d)
+    answer, _ = subtract_in(low, high, lows, highs, staying, pieces, room.ends[0], room.used, room.stack, room.taken)
+    count = 0
+    for i in range(staying, k):
+        if room.used[i]:
+            joining[count] = rows[i]
+            count += 1
+    return answer, count
+
+
+@njit
+def _drawing(
     points: Ranks,
-    staying: Ints,
     rows: Ints,
     rules: Rules,
     low: Ranks,
     high: Ranks,
-    seed: np.uint64,
-    point: Ranks,
+    word: np.uint64,
+    room: Room,
     figures: Floats,
-) -> tuple[int, bool, Ints]:
-    """The step that decided whether some rows cover a box, whether they do, and those that do beside `staying`.
-
-    What stays of a group takes away first what it can, so that few others join it. Those that stay are among the rows.
-    """
-    n, d = len(staying), len(low)
-    lows, highs = _ends_of(points, np.concatenate((staying, rows)))
-    used = np.zeros(len(lows), np.bool_)
-    stack, taken = room_for(len(lows), d)
-    pieces = rules.budget if rules.proving else rules.budget // max(1, rows.size * d)
-    found, _ = subtract_in(low, high, lows, highs, n, pieces, point, used, stack, taken)
-    figures[:] = 0.0
-    if found == COVERED:
-        return SUBTRACTION, True, rows[used[n:]]
-    if found == UNCOVERED:
-        return SUBTRACTION, False, rows[:0]
-    step, cover = _judged(points, rows, rules, low, high, seed, point, figures)
-    return step, len(cover) > 0, cover
+    joining: Ints,
+) -> tuple[int, int]:
+    """The step that decided, by draws where nothing else does, and how many rows cover the box, in `joining`."""
+    step, cover = _judged(points, rows, rules, low, high, seed_by(word, low, high), room.ends[0], figures)
+    joining[: len(cover)] = cover
+    return step, len(cover)
 
 
 @njit
-def _keep_near(near: Ints, held: int, found: Ints, ends: Ints) -> tuple[Ints, int]:
-    """Keep what meets a box behind the first `held` of `near`, unless it is much; `ends`: where it begins and ends."""
-    ends[0] = held
-    if len(found) <= NEAR_MAX:
-        near, held = _more(near, held, np.sort(found))
-        ends[1] = held
-    return near, held
+def _near(
+    points: Ranks,
+    owners: Ints,
+    bounds: Ranks,
+    links: Links,
+    chain: Links,
+    stack: Links,
+    left: Ranks,
+    low: Ranks,
+    high: Ranks,
+    floor: Ranks,
+    ceiling: Ranks,
+    near: Ints,
+    held: int,
+    ends: Ints,
+    found: Ints,
+) -> tuple[Ints, int, int]:
+    """Write the live rows that meet a part of a box that left, in their order; how many, behind the list `near`.
+
+    What meets the whole box is kept behind the first `held` of `near`, unless it is much; `ends`: where it begins and
+    ends, if it was looked up.
+    """
+    d = len(low)
+    if ends[0] == NONE:
+        met = _meeting(points, owners, bounds, links, chain, stack, left[:d], left[d:], floor, ceiling, found)
+        ends[0] = held
+        if met <= NEAR_MAX:
+            found[:met].sort()
+            near, held = _more(near, held, found[:met])
+            ends[1] = held
+    if ends[1] == NONE:
+        met = _meeting(points, owners, bounds, links, chain, stack, low, high, floor, ceiling, found)
+        found[:met].sort()
+        return near, held, met
+    return near, held, _meeting_of(points, near[ends[0] : ends[1]], low, high, found)
 
 
 @njit
@@ -435,57 +514,60 @@ def judge_again(
     left: Ranks,
     gone: Ints,
     spans: Ints,
-    seeds: Words,
-    seed_begins: Ints,
+    words: Words,
     counts: Floats,
-) -> tuple[int, bool, Ints, Ints]:
+) -> tuple[int, int, Ints, Ints]:
     """Judge withheld entries, some of whose coverers left, as far as the first that is not covered any more.
 
-    Each begins at `heirs` among the rows `withheld`; its group are the coverers that stay (`cover_links.py`), and
-    its span of `gone` the rows of `left`, the boxes that left, that were others'. `seeds`: of its boxes, from there on.
-    Returns how many were judged, whether all of them are covered (else the last is not), and the first rows of those
-    that cover each, with the ends of these.
+    Each begins at `heirs` among the rows `withheld`; its group are the coverers that stay (`cover_links.py`), and its
+    span of `gone` the rows of `left`, the boxes that left, that were others'. `words`: of their ids (`rspc.py`), or
+    none: then it ends before the first that needs one. Returns how many were judged, what is to be said of them, and
+    the first rows of those that cover each, with the ends of these.
     Cost: what meets a box that left is looked up once, unless it is much; of each box of an entry, a judgement of what
     it shares with each of its boxes that left, by what meets that; then who of its group, few rows, is needed.
     """
-    n = points.shape[1]
-    d = n // 2
-    floor, ceiling = np.empty(n, np.int64), np.empty(n, np.int64)
+    d = points.shape[1] // 2
     low, high = np.empty(d, np.int64), np.empty(d, np.int64)
-    point, figures, found = np.empty(d, np.int64), np.zeros(3), np.empty(len(owners), np.int64)
+    floor, ceiling = np.empty(2 * d, np.int64), np.empty(2 * d, np.int64)
+    figures, found, before = np.zeros(3), np.empty(len(owners), np.int64), counts.copy()
     by, size, ends = np.empty(4 * len(heirs), np.int64), 0, np.empty(len(heirs), np.int64)
-    near, held = np.empty(64, np.int64), 0
-    near_ends = np.full((len(left), 2), NONE)
+    near, held, near_ends = np.empty(64, np.int64), 0, np.full((len(left), 2), NONE)
+    rows, kept, room = np.empty(64, np.int64), np.empty(64, np.int64), _room(SPARED_MAX, d)
     for i in range(len(heirs)):
-        begin, at = size, seed_begins[i]
-        staying = rows_of(owners, group_of(cover_links, groups, heirs[i]))
-        for box in rows_of(their_owners, heirs[i : i + 1]):
-            rows, count = staying.copy(), len(staying)
+        begin, box = size, heirs[i]
+        before[:] = counts
+        rows, staying = _rows_of_group(owners, cover_links, groups, heirs[i], rows)
+        while box < len(their_owners) and their_owners[box] == their_owners[heirs[i]]:
+            kept, count = _more(kept, 0, rows[:staying])
             for g in gone[spans[i, 0] : spans[i, 1]]:
                 if not _share(withheld[box], left[g], low, high):
                     continue
-                if near_ends[g, 0] == NONE:
-                    met = _meeting(
-                        points, owners, bounds, links, chain, stack, left[g, :d], left[g, d:], floor, ceiling, found
-                    )
-                    near, held = _keep_near(near, held, found[:met], near_ends[g])
-                if near_ends[g, 1] == NONE:
-                    met = _meeting(points, owners, bounds, links, chain, stack, low, high, floor, ceiling, found)
-                    asked = np.sort(found[:met])
-                else:
-                    met = _meeting_of(points, near[near_ends[g, 0] : near_ends[g, 1]], low, high, found)
-                    asked = found[:met]
-                seed = _seed_of_part(seeds[at], low, high)
-                step, is_covered, cover = _mended(points, staying, asked, rules, low, high, seed, point, figures)
+                near, held, met = _near(
+                    points, owners, bounds, links, chain, stack, left[g], low, high, floor, ceiling, near, held,
+                    near_ends[g], found,
+                )  # fmt: skip
+                rows, end = _more(rows, staying, found[:met])
+                if end > len(room.taken):
+                    room = _room(2 * end, d)
+                answer, joining = _mended(points, rows[:end], staying, rules, low, high, room, found)
+                step = SUBTRACTION
+                figures[:] = 0.0
+                if answer == EXHAUSTED:
+                    if len(words) == 0:
+                        counts[:] = before
+                        return i, WORD_WANTED, by, ends
+                    new, word = rows[staying:end], words[i]
+                    step, joining = _drawing(points, new, rules, low, high, word, room, figures, found)
+                    answer = COVERED if joining else UNCOVERED
                 count_step(step, figures, counts)
-                if not is_covered:
-                    return i + 1, False, by, ends
-                rows, count = _more(rows, count, cover)
-            needed = _needed(points, _each_once(rows[:count]), withheld[box, :d], withheld[box, d:])
+                if answer == UNCOVERED:
+                    return i + 1, ONE_OPEN, by, ends
+                kept, count = _more(kept, count, found[:joining])
+            needed = _needed(points, _each_once(kept[:count]), withheld[box, :d], withheld[box, d:], room)
             by, size = _more_owners(by, size, begin, owners, needed)
-            at += 1
+            box += 1
         ends[i] = size
-    return len(heirs), True, by, ends
+    return len(heirs), ALL_COVERED, by, ends
 
 
 @njit
@@ -498,14 +580,16 @@ def needed_of_each(
     """
     d = points.shape[1] // 2
     by, size, ends = np.empty(8 * len(heirs), np.int64), 0, np.empty(len(heirs), np.int64)
+    rows, room = np.empty(64, np.int64), _room(SPARED_MAX, d)
     for i in range(len(heirs)):
-        begin = size
-        rows = rows_of(owners, group_of(cover_links, groups, heirs[i]))
-        met = np.empty(len(rows), np.int64)
-        for box in rows_of(their_owners, heirs[i : i + 1]):
+        begin, box = size, heirs[i]
+        rows, count = _rows_of_group(owners, cover_links, groups, heirs[i], rows)
+        met = np.empty(count, np.int64)
+        while box < len(their_owners) and their_owners[box] == their_owners[heirs[i]]:
             low, high = withheld[box, :d], withheld[box, d:]
-            n = _meeting_of(points, rows, low, high, met)
-            by, size = _more_owners(by, size, begin, owners, _needed(points, np.sort(met[:n]), low, high))
+            n = _meeting_of(points, rows[:count], low, high, met)
+            by, size = _more_owners(by, size, begin, owners, _needed(points, np.sort(met[:n]), low, high, room))
+            box += 1
         ends[i] = size
     return by[:size], ends
 
@@ -528,13 +612,13 @@ def take_in(
     rules: Rules,
     firsts: Ints,
     sizes: Ints,
-    seeds: Words,
+    words: Words,
     retired: Ints,
     counts: Floats,
 ) -> tuple[int, int, int, Ints, Ints]:
     """Take entries in, one after another: `pairwise.take_in`, where several together may cover one.
 
-    `seeds`: of each row. Returns the numbers of nodes, of entries that left and of rows more; and the first rows of
+    `words`: of their ids. Returns the numbers of nodes, of entries that left and of rows more; and the first rows of
     those that cover each entry, none if it is active, with the ends of these. `retired` is as there.
     """
     n = points.shape[1]
@@ -550,9 +634,8 @@ def take_in(
         for row in range(first, end):
             low, high = points[row, :d], points[row, d:]
             step, cover = judge_box(
-                points, owners, bounds, links, chain, stack, found, rules, low, high, seeds[row - firsts[0]], point,
-                figures,
-            )  # fmt: skip
+                points, owners, bounds, links, chain, stack, found, rules, low, high, words[i], point, figures
+            )
             count_step(step, figures, counts)
             if len(cover) == 0:
                 covered, size = False, before
@@ -587,7 +670,7 @@ class GroupTree(MergingTree):
         return self._bounds, self._links, self._chain, self._stack
 
     def take_in_by_groups(
-        self, owners: Ints, firsts: Ints, sizes: Ints, seeds: Words, rules: Rules, counts: Floats
+        self, owners: Ints, firsts: Ints, sizes: Ints, words: Words, rules: Rules, counts: Floats
     ) -> tuple[Ints, Ints, Ints]:
         """Who covers each entry, one after another with the end of each, and who left; `counts` go on.
 
@@ -614,7 +697,7 @@ class GroupTree(MergingTree):
                 rules,
                 firsts[some],
                 sizes[some],
-                seeds[firsts[at] - firsts[0] :],
+                words[some],
                 retired[left:],
                 counts,
             )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.reductions import entry_rows
+from state.reductions.arrivals import Arrivals
 from state.reductions.conflict_table import COROLLARY_1
 from state.reductions.covering import Covering
 from state.reductions.entry_rows import EntryRows, covers
@@ -52,7 +53,7 @@ def assert_answers(rows: EntryRows, asked: Boxes) -> None:
     assert rows.touching(rows.starts(some), asked).tolist() == [id in meeting for id in some]
     corners = [np.where([1 & k, 2 & k], high, low) for k in range(4)]
     free = [p for p in corners if not any((a <= p).all() and (b >= p).all() for _, a, b in everything)]
-    step, by, point, _ = rows.judged(low, high, EXACTLY, 0)
+    step, by, point, _ = rows.judged(low, high, EXACTLY, np.uint64(0))
     assert (step == COROLLARY_1) == bool(holds)
     assert rows.owners(by[: step == COROLLARY_1]) == holds[:1]
     assert (step == CORNER) == bool(free and not holds)
@@ -63,7 +64,7 @@ def assert_answers(rows: EntryRows, asked: Boxes) -> None:
 
 
 def corner_of(rows: EntryRows, low: np.ndarray, high: np.ndarray) -> tuple[int, ...] | None:
-    step, _, point, _ = rows.judged(low, high, EXACTLY, 0)
+    step, _, point, _ = rows.judged(low, high, EXACTLY, np.uint64(0))
     return tuple(point.tolist()) if step == CORNER else None
 
 
@@ -92,6 +93,21 @@ def test_the_tree_answers_as_enumeration_does(tree_at_once: None, seed: int) -> 
             assert rows._tree is None or rows._tree._count == rows.size
     assert rows._tree is not None
     rows.check()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_shares_give_the_order_in_which_entries_that_come_are_judged(seed: int) -> None:
+    """The larger first, equal ones by id, of one or several boxes: as many that come together are put in order."""
+    random, rows = Random(seed), EntryRows(2)
+    for i in range(60):
+        rows.add(f"e{random.randrange(10**6)}-{i}", drawn(random, 3))
+    rows.remove(next(iter(rows.entries)))
+    some = [id for id, boxes in rows.entries.items() if len(boxes)]
+    random.shuffle(some)
+    for ids in (some, some[:3], some[:1]):
+        order = rows.by_share(rows.starts(ids), DOMAIN.sides()[0])
+        told = Arrivals.of({id: rows.entries[id] for id in ids}, 2).largest_first(DOMAIN)
+        assert [ids[i] for i in order.tolist()] == told.ids
 
 
 def test_questions_scan_until_a_tree_pays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from state.space.boxes import Boxes
 from state.space.ranks import ABSENT, PRESENT_MAX
 from state.space.subtraction import COVERED, EXHAUSTED, UNCOVERED, covers, subtract
 from tests.reductions.contract import BoxSpace, Contract, machine
+from tests.reductions.test_probabilistic import Guessing
 
 DOMAIN = Boxes.of([([0, 0], [4, 4])])
 SPACE = BoxSpace((0, 0), (4, 4))
@@ -64,7 +65,7 @@ TestHybridOverBudget = machine(OVER_BUDGET).TestCase
 TestHybridWithoutTrials = machine(NO_TRIALS).TestCase
 
 
-@pytest.mark.parametrize("method", [Hybrid, Probabilistic])
+@pytest.mark.parametrize("method", [Hybrid, Probabilistic, Guessing])
 def test_many_at_once_are_judged_as_one_by_one(method: type[Hybrid] | type[Probabilistic]) -> None:
     """Equal deltas, in the same order, and equal bytes, whether a step is one pass or judgement by judgement; and
     however many of those that lost a coverer are judged in one call."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
+from state.arrays import Words
 from state.errors import HilcastError
 from state.reductions.probabilistic import Probabilistic
-from state.reductions.rspc import seed_of
+from state.reductions.rspc import seed_of, words_of
 from state.space.boxes import Boxes
 from tests.reductions.contract import BoxSpace, Contract, machine
 
@@ -167,6 +170,27 @@ def test_draws_belong_to_the_subscription() -> None:
     assert seed_of("a", low, high) == seed_of("a", low.copy(), high.copy())
     others = [seed_of("b", low, high), seed_of("a", low + 1, high), seed_of("a", low, high + 1)]
     assert len({seed_of("a", low, high), *others}) == 4
+
+
+@pytest.mark.parametrize(("method", "expected"), [(Probabilistic, []), (Guessing, [["s"]])])
+def test_a_removal_that_subtraction_decides_asks_for_no_word(
+    monkeypatch: pytest.MonkeyPatch, method: type[Probabilistic], expected: list[list[str]]
+) -> None:
+    """What seeds have of an id is made where draws may decide, and only there; the entry stays withheld either way."""
+    p = method(Boxes.of([([0, 0], [99, 99])]))
+    p.update({"a": Boxes.of([([0, 0], [60, 99])]), "b": Boxes.of([([40, 5], [99, 99])])})
+    p.update({"c": Boxes.of([([55, 0], [99, 90])]), "s": Boxes.of([([30, 10], [70, 20])])})
+    (other,) = {*p.fate("s").by} - {"a"}
+    asked: list[list[str]] = []
+
+    def noted(ids: Sequence[str]) -> Words:
+        asked.append(list(ids))
+        return words_of(ids)
+
+    monkeypatch.setattr("state.reductions.group_covering.words_of", noted)
+    assert p.update({}, [other]).added.keys() == set()
+    assert {*p.fate("s").by} == {"a", "b", "c"} - {other}
+    assert asked == expected
 
 
 def test_the_least_error_that_may_be_asked_for_is_met_by_forwarding() -> None:
